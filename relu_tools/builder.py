@@ -1,0 +1,163 @@
+"""`op`: makes nodes of one opset for an adapter, and answers its questions or refuses in uniform words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+
+from relu_tools import schemas
+from relu_tools.facts import Scope
+from relu_tools.report import RefusedError
+
+
+class Builder:
+    """`op.Max(a, b)` adds a node and returns its output's name (a tuple of names with `outputs=n`).
+
+    `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are its outputs'
+    names, "" for one that is not wanted.
+    Inputs are names of values, None for one that is left out, or numpy arrays, which become Constants.
+    Attributes that are None are left out.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        opsets: Mapping[str, int],
+        node: NodeProto,
+        fresh: Callable[[str], str],
+        targets: Mapping[str, int],
+        stored: bool = False,
+    ):
+        self._scope, self._opsets, self._fresh, self._targets = scope, dict(opsets), fresh, targets
+        self._base = node.name or next((name for name in node.output if name), node.op_type)
+        self.type = node.op_type
+        self.outputs = tuple(node.output)
+        self._may_store = stored
+        self.nodes: list[NodeProto] = []
+        self.initializers: list[TensorProto] = []
+        self.asked: list[str] = []
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        if op_type == "again":
+            op_type = self.type
+
+        def make(*inputs: str | np.ndarray | None, outputs: int = 1, **attributes: Any):
+            names = [self._name(given) for given in inputs]
+            while names and not names[-1]:
+                names.pop()
+            made = [self._fresh(f"{self._base}/{op_type}") for _ in range(outputs)]
+            node = NodeProto(op_type=op_type, name=made[0], input=names, output=made)
+            version = schemas.at("", op_type, self._opsets[""])
+            known = version.attributes if version else {}
+            node.attribute.extend(
+                _attribute(key, v, known.get(key)) for key, v in sorted(attributes.items()) if v is not None
+            )
+            self.nodes.append(node)
+            self._scope.define([node], self._opsets)
+            return made[0] if len(made) == 1 else tuple(made)
+
+        return make
+
+    def _name(self, given: str | np.ndarray | np.generic | None) -> str:
+        if given is None or isinstance(given, str):
+            return given or ""
+        return self.Constant(value=numpy_helper.from_array(np.asarray(given)))
+
+    def initializer(self, tensor: TensorProto) -> str:
+        """Stores a tensor in the graph, or makes it by a Cast where the graph cannot hold one."""
+        name = self._fresh(f"{self._base}/value")
+        if self._may_store:
+            kept = TensorProto()
+            kept.CopyFrom(tensor)
+            kept.name = name
+            self.initializers.append(kept)
+            self._scope.initializers[name] = kept
+            return name
+        data = numpy_helper.to_array(self._scope.model.read(tensor))
+        wide = data.astype(np.float64) if data.dtype.kind in "biuf" else None
+        if wide is None or (wide.astype(data.dtype) != data).any():
+            raise RefusedError(
+                f"a Constant of {schemas.tensor_text(tensor.data_type)} has no form here before opset 9",
+                "--ir-version 4 or later lets it become an initializer",
+            )
+        return self.Cast(wide, to=tensor.data_type)
+
+    # --- questions -----------------------------------------------------------------
+    def dtype(self, value: str) -> int:
+        """The element type, as in TensorProto.DataType."""
+        found = self._scope.dtype(value)
+        if found is None:
+            raise RefusedError(
+                f"the element type of '{value}' is not known", "give it in the model's value_info, or infer shapes first"
+            )
+        return found
+
+    def shape(self, value: str) -> list[int | str | None]:
+        """The dimensions, symbolic ones by name and unknown ones as None."""
+        found = self._scope.shape(value)
+        if found is None:
+            raise RefusedError(
+                f"the rank of '{value}' is not known", "give its shape in the model's value_info, or infer shapes first"
+            )
+        return found
+
+    def rank(self, value: str) -> int:
+        return len(self.shape(value))
+
+    def known_shape(self, value: str) -> list[int | str | None] | None:
+        """The dimensions where the rank is known, None where it is not."""
+        return self._scope.shape(value)
+
+    def known(self, value: str | None) -> np.ndarray | None:
+        """The value where it is a constant, None where it is not (or left out)."""
+        tensor = self._scope.constant(value) if value else None
+        if tensor is None:
+            return None
+        self.asked.append(value)  # type: ignore[arg-type]
+        return numpy_helper.to_array(tensor)
+
+    def const(self, value: str) -> np.ndarray:
+        """The value of a constant."""
+        found = self.known(value)
+        if found is None:
+            raise RefusedError(
+                f"'{value}' must be a constant", "make it an initializer, or fold constants before converting"
+            )
+        return found
+
+    @staticmethod
+    def value(given: Any) -> Any:
+        """The value of an attribute, refused where it is a reference to the function's own."""
+        if isinstance(given, schemas.AttributeReference):
+            given.unknown()
+        return given
+
+    def version(self, op_type: str) -> int:
+        """The version of an operator at the opset that is the goal of it all; 0 where it does not exist there."""
+        found = schemas.at("", op_type, self._targets[""])
+        return 0 if found is None or found.deprecated else found.since
+
+    def like(self, number: float | int | bool, value: str) -> np.ndarray:
+        """A scalar of the element type of `value`."""
+        return np.asarray(number).astype(helper.tensor_dtype_to_np_dtype(self.dtype(value)))
+
+
+def _attribute(name: str, value: Any, known: schemas.Attribute | None) -> AttributeProto:
+    if isinstance(value, schemas.AttributeReference):
+        return AttributeProto(name=name, type=value.type, ref_attr_name=value.name)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, list) and value and isinstance(value[0], str):
+        value = [v.encode("utf-8", "surrogateescape") for v in value]
+    kind = known.type if known is not None else None
+    if kind == AttributeProto.FLOAT:
+        value = float(value)
+    return helper.make_attribute(name, value, attr_type=kind)

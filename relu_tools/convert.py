@@ -1,0 +1,351 @@
+"""Converting and inlining whole models: what `relu_tools.convert` and `relu_tools.inline` do around the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+
+from relu_tools import irversion, schemas
+from relu_tools.facts import Model, elements, free_names, graphs_in
+from relu_tools.legalize import Engine, Rewritten, legalize
+from relu_tools.modelfile import ModelFile, open_model, write_model
+from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from relu_tools.verify import Rewrite, Verification
+
+AnyModel = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
+Verify = Literal["changed", "full", "off"]
+
+# A constant of no more elements takes part in the verification as it is; a larger one is a weight like any other.
+AS_IT_IS = 1024
+
+
+class VerificationError(ConversionError):
+    """The two forms of the model were run and did not agree, or could not be run where that was asked for."""
+
+    def __init__(self, verification: Verification):
+        Exception.__init__(self, str(verification))
+        self.refusals: list[Refusal] = []
+        self.verification = verification
+
+
+@dataclasses.dataclass
+class _Result:
+    """A model and what was done to it. `model` is of the kind that was given, a ModelProto for a file."""
+
+    report: Report
+    _file: ModelFile = dataclasses.field(repr=False)
+    _back: Callable[[ModelFile], Any] = dataclasses.field(repr=False)
+
+    @property
+    def model(self) -> Any:
+        if not hasattr(self, "_model"):
+            self._model = self._back(self._file)
+        return self._model
+
+    def save(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the model, weights copied from file to file. Raises ModelFileError where it cannot be written."""
+        write_model(self._file, target, overwrite=overwrite)
+
+
+class Conversion(_Result):
+    """The outcome of `convert`."""
+
+
+class Inlining(_Result):
+    """The outcome of `inline`."""
+
+
+def convert(
+    model: AnyModel,
+    opset: int | Mapping[str, int],
+    *,
+    ir_version: int | Literal["keep"] | None = None,
+    inline: Iterable[str] = (),
+    verify: Verify = "changed",
+    seed: int = 0,
+) -> Conversion:
+    """Converts a model to an opset, up or down; the model that is given is not changed.
+
+    Args:
+        model: A path, a ModelProto or an onnx_ir.Model.
+        opset: The opset of ai.onnx, or one for each of several domains.
+        ir_version: The IR version of the result. By default it is lowered to that of the ONNX release that brought
+            the opset and never raised; "keep" leaves it.
+        inline: Function operators to expand on the way, such as "Relu" or "my.domain::Op".
+        verify: "changed" runs each rewritten node against its replacement, "full" both whole models, "off" neither.
+        seed: For the inputs of the verification.
+
+    Raises:
+        ConversionError: Some nodes cannot be brought there; it holds a refusal for each.
+        VerificationError: The two forms do not agree.
+        ModelFileError: The model cannot be read.
+        ValueError: There is no such opset or IR version.
+    """
+    file, back = _open(model)
+    opsets = _opsets(file.model)
+    targets = _targets(opset, opsets)
+    wanted = _names(inline)
+    conversion = _run(file, back, opsets, targets, ir_version, wanted, Conversion)
+    if verify != "off":
+        _verify(conversion, file, verify, seed)
+    return conversion
+
+
+def convert_version(model: ModelProto, target_version: int) -> ModelProto:
+    """Converts a model to an opset of ai.onnx: a stand-in for `onnx.version_converter.convert_version`.
+
+    Like that function it runs nothing; use `convert` to have the result verified.
+    Raises ConversionError, with a refusal for each node that cannot be brought there.
+    """
+    return convert(model, target_version, verify="off").model
+
+
+def inline(model: AnyModel, ops: Iterable[str] | None = None, *, verify: Verify = "off", seed: int = 0) -> Inlining:
+    """Puts function bodies in the place of the nodes that call them, at the opset that the model has.
+
+    Args:
+        model: A path, a ModelProto or an onnx_ir.Model; it is not changed.
+        ops: The functions to expand, such as "Relu" or "my.domain::Op"; None is every function, those that schemas
+            define and the model's own.
+        verify: As for `convert`.
+        seed: For the inputs of the verification.
+
+    Raises ConversionError, VerificationError and ModelFileError as `convert` does.
+    """
+    file, back = _open(model)
+    opsets = _opsets(file.model)
+    wanted = None if ops is None else _names(ops)
+    inlining = _run(file, back, opsets, opsets, "keep", wanted, Inlining)
+    if verify != "off":
+        _verify(inlining, file, verify, seed)
+    return inlining
+
+
+# --- reading what was given --------------------------------------------------------------
+def _open(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
+    if isinstance(model, ModelFile):
+        return model, _whole
+    if isinstance(model, str | os.PathLike):
+        return open_model(os.fspath(model)), _whole
+    if isinstance(model, ModelProto):
+        return ModelFile(model=model, path=None), lambda file: file.model
+    if type(model).__module__.partition(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        return ModelFile(model=onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
+    raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+
+
+def _whole(file: ModelFile) -> ModelProto:
+    """The model with its weights in memory."""
+    model = ModelProto()
+    model.CopyFrom(file.model)
+    for top in (model.graph, *model.functions):
+        for graph in graphs_in(top):
+            tensors = [] if isinstance(graph, onnx.FunctionProto) else list(graph.initializer)
+            tensors += [a.t for node in graph.node for a in node.attribute if a.HasField("t")]
+            for tensor in tensors:
+                if tensor.data_location != TensorProto.EXTERNAL:
+                    whole = file.tensor(tensor)
+                    if whole is not tensor:
+                        tensor.CopyFrom(whole)
+    return model
+
+
+def _opsets(model: ModelProto) -> dict[str, int]:
+    """The opsets that a model imports, by domain; a model of the time before imports has opset 1."""
+    opsets: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = schemas.normal(entry.domain)
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise ModelFileError(
+                f"the model imports {domain or 'ai.onnx'} twice, as {opsets[domain]} and as {entry.version}"
+            )
+    return opsets or {"": 1}
+
+
+def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[str, int]:
+    wanted = opset if isinstance(opset, Mapping) else {"": opset}
+    targets = {}
+    for domain, version in wanted.items():
+        domain = schemas.normal(domain)
+        if domain not in schemas.domains():
+            raise ValueError(f"onnx {onnx.__version__} knows no domain '{domain}'")
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise ValueError(f"an opset is a whole number, not {version!r}")
+        if not 1 <= version <= schemas.newest(domain):
+            raise ValueError(
+                f"there is no opset {version} of {domain or 'ai.onnx'}: onnx {onnx.__version__} knows 1 to "
+                f"{schemas.newest(domain)}"
+            )
+        targets[domain] = version
+    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported.
+    ml = "ai.onnx.ml"
+    if ml in opsets and ml not in targets and "" in targets:
+        targets[ml] = min(opsets[ml], max([1, *(r[3] for r in helper.VERSION_TABLE if r[2] <= targets[""])]))
+    return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
+
+
+def _names(ops: Iterable[str]) -> set[tuple[str, str]]:
+    if isinstance(ops, str):
+        raise TypeError("operators are a list of names, such as ['Relu']")
+    pairs = (op.rpartition("::")[::2] for op in ops)
+    return {(schemas.normal(domain), name) for domain, name in pairs}
+
+
+# --- the run -------------------------------------------------------------------------------
+def _run(file, back, opsets, targets, ir_version, wanted, kind):
+    original = file.model
+    ir_before = original.ir_version
+    ir_after = irversion.chosen(ir_before, targets.get("", opsets.get("")), ir_version)
+    work = ModelProto()
+    work.CopyFrom(original)
+    local = {(schemas.normal(f.domain), f.name) for f in original.functions}
+    if wanted is None:
+        inline_all = bool(local)
+    else:
+        inline_all = ir_after < irversion.FUNCTIONS and bool(local) and ir_version != "keep"
+    engine = legalize(
+        Model(original, opsets, file.tensor),
+        work,
+        targets,
+        ir_version=ir_after,
+        expand=(lambda domain, op: True) if wanted is None else (lambda domain, op: (domain, op) in wanted),
+        inline_all=inline_all,
+    )
+    if engine.refusals:
+        raise ConversionError(engine.refusals)
+    _import(work, engine, targets)
+    _set_ir_version(work, ir_after, file)
+    report = _report(original, work, engine, opsets)
+    result = kind(report, dataclasses.replace(file, model=work), back)
+    result._rewritten = engine.rewritten
+    result._targets = engine.targets
+    return result
+
+
+def _import(work: ModelProto, engine: Engine, targets: Mapping[str, int]) -> None:
+    """Writes the targets into the model's imports, each domain once and spelled as it was."""
+    seen = set()
+    for entry in list(work.opset_import):
+        domain = schemas.normal(entry.domain)
+        if domain in seen:
+            work.opset_import.remove(entry)
+            continue
+        seen.add(domain)
+        if domain in targets and entry.version != targets[domain]:
+            entry.version = targets[domain]
+    # What stands in the place of an inlined function brings the function's imports along.
+    for domain, version in engine.needed.items():
+        if domain not in seen:
+            work.opset_import.add(domain=domain, version=version)
+            seen.add(domain)
+
+
+def _set_ir_version(work: ModelProto, ir_version: int, file: ModelFile) -> None:
+    if work.ir_version != ir_version:
+        work.ir_version = ir_version
+    if ir_version < irversion.SPARSE:
+        for graph in graphs_in(work.graph):
+            for sparse in list(graph.sparse_initializer):
+                graph.initializer.append(_dense(sparse, file))
+                graph.sparse_initializer.remove(sparse)
+    if ir_version < irversion.PRIVATE_INITIALIZERS:
+        public = {info.name for info in work.graph.input}
+        for tensor in work.graph.initializer:
+            if tensor.name not in public:
+                work.graph.input.add(name=tensor.name).type.CopyFrom(
+                    helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+                )
+
+
+def _dense(sparse: onnx.SparseTensorProto, file: ModelFile) -> TensorProto:
+    values = numpy_helper.to_array(file.tensor(sparse.values))
+    indices = numpy_helper.to_array(file.tensor(sparse.indices))
+    dense = np.zeros(elements(sparse.dims), values.dtype)
+    flat = np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims)) if indices.ndim == 2 else indices
+    dense[flat] = values
+    return numpy_helper.from_array(dense.reshape(tuple(sparse.dims)), sparse.values.name)
+
+
+def _count(model: ModelProto) -> int:
+    return sum(len(graph.node) for top in (model.graph, *model.functions) for graph in graphs_in(top))
+
+
+def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapping[str, int]) -> Report:
+    before = _count(original)
+    public = {info.name for info in original.graph.input} & {t.name for t in original.graph.initializer}
+    return Report(
+        opsets_before=dict(opsets),
+        opsets_after=_opsets(work),
+        ir_before=original.ir_version,
+        ir_after=work.ir_version,
+        nodes_before=before,
+        nodes_after=_count(work),
+        kept=before - len(engine.changes),
+        changes=engine.changes,
+        inlined_functions=[f"{domain}::{name}" for domain, name, _ in engine.inlined],
+        unknown_domains=sorted(engine.unknown),
+        no_longer_overridable=sorted({name for _, name in engine.baked} & public),
+    )
+
+
+# --- proving it ------------------------------------------------------------------------------
+def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
+    from relu_tools import verify
+
+    if how == "full":
+        verification = verify.verify(_runnable(file), _runnable(result._file), seed=seed)
+    else:
+        rewrites = [r for r in map(_rewrite, result._rewritten) if r is not None]
+        if not rewrites:
+            return
+        functions = list(file.model.functions)
+        targets = result._targets
+        verification = verify.verify_rewrites(
+            [dataclasses.replace(r, after_opsets=targets, functions=functions) for r in rewrites], seed=seed
+        )
+    result.report.verification = verification
+    if verification.verdict == "different" or (how == "full" and not verification):
+        raise VerificationError(verification)
+
+
+def _runnable(file: ModelFile) -> ModelProto | Path:
+    return _whole(file)
+
+
+def _rewrite(rewritten: Rewritten) -> Rewrite | None:
+    """A rewritten node as the verifier takes it; None where there is nothing to run, as for a Constant that was stored."""
+    from relu_tools.verify import Rewrite
+
+    if not rewritten.after:
+        return None
+    scope = rewritten.scope
+    stored = {tensor.name: tensor for tensor in rewritten.initializers}
+    names = free_names([rewritten.before])
+    names += [name for name in free_names(rewritten.after) if name not in names and name not in stored]
+    constants = {name: tensor for name in names if (tensor := scope.constant(name, AS_IT_IS)) is not None}
+    inputs = {name: scope.type(name) or onnx.TypeProto() for name in names if name not in constants}
+    outputs = {name: scope.type(name) or onnx.TypeProto() for name in rewritten.before.output if name}
+    return Rewrite(
+        name=rewritten.change.node,
+        before=[rewritten.before],
+        before_opsets=rewritten.before_opsets,
+        after=rewritten.after,
+        after_opsets={},
+        inputs=inputs,
+        constants={**constants, **stored},
+        outputs=outputs,
+        accuracy=rewritten.change.accuracy,
+    )

@@ -1,0 +1,448 @@
+"""What is known of a graph's values: element types, shapes and constants, each found when it is asked for.
+
+Element types are followed from a value to what it was made from, by the operators' schemas alone, since most
+questions need no more; shapes and the rest come from one run of ONNX's own inference over the whole model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
+
+from relu_tools import schemas
+
+# More than this is a weight, which inference has no use for.
+SMALL = 1 << 10
+
+_CONSTANT_FIELDS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
+
+
+class Model:
+    """The model as it was given, with what holds for all of its graphs.
+
+    `read` gives a tensor with its data (weights may lie outside of the proto).
+    """
+
+    def __init__(self, proto: ModelProto, opsets: Mapping[str, int], read: Callable[[TensorProto], TensorProto]):
+        self.proto, self.opsets, self.read = proto, dict(opsets), read
+        self._inferred: ModelProto | None = None
+
+    def inferred(self) -> ModelProto:
+        """The model after shape inference; as given where inference fails."""
+        if self._inferred is None:
+            light = weightless(self.proto)
+            try:
+                self._inferred = shape_inference.infer_shapes(light, data_prop=True)
+            except Exception:  # inference raises whatever the operator's own code raises; without it less is known
+                self._inferred = light
+        return self._inferred
+
+
+def weightless(model: ModelProto) -> ModelProto:
+    """A copy of a model without the data of its weights and without local functions' doc strings and the like.
+
+    The domain is written as schemas write it, so that inference finds them.
+    """
+    light = ModelProto()
+    light.ir_version = max(model.ir_version, 8)
+    seen = set()
+    for opset in model.opset_import:
+        if (domain := schemas.normal(opset.domain)) not in seen:
+            seen.add(domain)
+            light.opset_import.add(domain=domain, version=opset.version)
+    light.functions.extend(model.functions)
+    light.graph.node.extend(model.graph.node)
+    light.graph.input.extend(model.graph.input)
+    light.graph.output.extend(model.graph.output)
+    light.graph.value_info.extend(model.graph.value_info)
+    light.graph.name = model.graph.name or "graph"
+    light.graph.initializer.extend(_light_tensor(t) for t in model.graph.initializer)
+    light.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    for node in light.graph.node:
+        if node.domain == "ai.onnx":
+            node.domain = ""
+    return light
+
+
+def _light_tensor(tensor: TensorProto) -> TensorProto:
+    if tensor.data_location != TensorProto.EXTERNAL and elements(tensor.dims) <= SMALL:
+        return tensor
+    light = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    # An external tensor need not show its data to inference.
+    light.data_location = TensorProto.EXTERNAL
+    light.external_data.add(key="location", value="none")
+    return light
+
+
+def elements(dims: Iterable[int]) -> int:
+    """How many elements a tensor of these dimensions holds."""
+    count = 1
+    for dim in dims:
+        count *= dim
+    return count
+
+
+def subgraphs(node: NodeProto) -> Iterable[tuple[int, int, GraphProto]]:
+    """The graphs that a node holds, each with the index of its attribute and its index in it."""
+    for a, attribute in enumerate(node.attribute):
+        if attribute.type == AttributeProto.GRAPH:
+            yield a, 0, attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            for g, graph in enumerate(attribute.graphs):
+                yield a, g, graph
+
+
+class Scope:
+    """A graph or a function body with the scopes around it.
+
+    `path` leads to the same graph in the inferred model: (node, attribute, graph) for each level; None in a function.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        graph: GraphProto | onnx.FunctionProto,
+        opsets: Mapping[str, int],
+        parent: Scope | None = None,
+        path: tuple[tuple[int, int, int], ...] | None = (),
+        formal_types: Mapping[str, TypeProto] | None = None,
+    ):
+        self.model, self.graph, self.opsets, self.parent, self.path = model, graph, dict(opsets), parent, path
+        self.is_function = isinstance(graph, onnx.FunctionProto)
+        self.types: dict[str, TypeProto | None] = dict(formal_types or {})
+        self._texts: dict[str, str | None] = {}
+        self._asserted: dict[str, TypeProto] | None = None
+        self._inferred_types: dict[str, TypeProto] | None = None
+        self.initializers: dict[str, TensorProto] = {}
+        self._sparse: dict[str, Any] = {}
+        self.formals = set(graph.input) if self.is_function else {i.name for i in graph.input}
+        self.producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
+        if not self.is_function:
+            self.initializers.update((t.name, t) for t in graph.initializer)
+            self._sparse.update((t.values.name, t) for t in graph.sparse_initializer)
+            self.types.update((i.name, i.type) for i in graph.input if i.type.WhichOneof("value"))
+        self.define(graph.node, self.opsets)
+
+    def define(self, nodes: Iterable[NodeProto], opsets: Mapping[str, int], *, instead: bool = False) -> None:
+        """Makes nodes known as the producers of their outputs, at the opsets at which they are written.
+
+        A value keeps its first producer, since what replaces that has the same type and older schemas tell less of
+        it; not so with `instead`, for producers that no schema knows.
+        """
+        producers = self.producers
+        for node in nodes:
+            entry = (node, opsets)
+            for name in node.output:
+                if instead:
+                    producers[name] = entry
+                    if self.types.get(name, entry) is None:
+                        del self.types[name]
+                        self._texts.pop(name, None)
+                else:
+                    producers.setdefault(name, entry)
+
+    def owner(self, name: str) -> Scope | None:
+        """The innermost scope that defines a value."""
+        scope: Scope | None = self
+        while scope is not None:
+            if (
+                name in scope.producers
+                or name in scope.types
+                or name in scope.initializers
+                or name in scope._sparse
+                or name in scope.formals
+            ):
+                return scope
+            scope = scope.parent
+        return None
+
+    # --- types ---------------------------------------------------------------------
+    def text(self, name: str) -> str | None:
+        """The type of a value as schemas write it, such as "tensor(float)"; None where it is not known."""
+        scope = self.owner(name)
+        return scope._own_text(name) if scope else None
+
+    def _own_text(self, name: str) -> str | None:
+        # A chain of nodes can be a hundred thousand long: walk it, do not recurse.
+        chain: list[str] = []
+        scope: Scope | None = self
+        current = name
+        found: str | None = None
+        while scope is not None:
+            texts = scope._texts
+            if current in texts:
+                found = texts[current]
+                break
+            found, follow = scope._step(current)
+            if follow is None or len(chain) > len(scope.producers) + 1000:
+                texts[current] = found
+                break
+            if scope is self:
+                chain.append(current)
+            current = follow
+            scope = scope.owner(current)
+        for link in chain:
+            self._texts[link] = found
+        return self._texts.setdefault(name, found)
+
+    def _step(self, name: str) -> tuple[str | None, str | None]:
+        """The type of a value, or another value of this scope or an outer one that has the same type."""
+        proto = self.types.get(name)
+        if proto is not None:
+            return schemas.type_text(proto), None
+        if name in self.initializers:
+            return schemas.tensor_text(self.initializers[name].data_type), None
+        if name in self._sparse:
+            return schemas.tensor_text(self._sparse[name].values.data_type), None
+        entry = self.producers.get(name)
+        if entry is None:
+            return None, None
+        node, opsets = entry
+        domain = schemas.normal(node.domain)
+        version = schemas.at(domain, node.op_type, max(opsets.get(domain, 0), _experimental(domain, node.op_type)))
+        if version is not None:
+            formal = version.output(list(node.output).index(name))
+            if formal is not None and formal.homogeneous:
+                if len(formal.types) == 1:
+                    return next(iter(formal.types)), None
+                for k, given in enumerate(node.input):
+                    parameter = version.input(k)
+                    if given and parameter is not None and parameter.var == formal.var and parameter.homogeneous:
+                        return None, given
+            told = _told_type(node)
+            if told:
+                return schemas.tensor_text(told), None
+        proto = self._ask(name)
+        return (schemas.type_text(proto) if proto is not None else None), None
+
+    def dtype(self, name: str) -> int | None:
+        """The element type of a tensor value as in TensorProto.DataType; None where it is not known."""
+        text = self.text(name)
+        if text is None or not text.startswith("tensor("):
+            return None
+        return TensorProto.DataType.Value(text[7:-1].upper())
+
+    def type(self, name: str) -> TypeProto | None:
+        """All that is known of a value's type, its shape included."""
+        scope = self.owner(name)
+        if scope is None:
+            return None
+        proto = scope.types.get(name)
+        if proto is None:
+            proto = scope._ask(name)
+        if proto is None or (proto.HasField("tensor_type") and not proto.tensor_type.elem_type):
+            dtype = scope.dtype(name)
+            if dtype:
+                shape = proto.tensor_type.shape if proto is not None and proto.tensor_type.HasField("shape") else None
+                proto = TypeProto()
+                proto.tensor_type.elem_type = dtype
+                if shape is not None:
+                    proto.tensor_type.shape.CopyFrom(shape)
+        return proto
+
+    def shape(self, name: str) -> list[int | str | None] | None:
+        """The dimensions of a tensor value, symbolic ones by name, unknown ones as None; None where the rank is not known."""
+        proto = self.type(name)
+        if proto is None or not proto.tensor_type.HasField("shape"):
+            return None
+        return [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in proto.tensor_type.shape.dim
+        ]
+
+    def _ask(self, name: str) -> TypeProto | None:
+        """The type of a value defined here: of an initializer, from inference, or by the operator's own inference."""
+        if name in self.types:
+            return self.types[name]
+        found: TypeProto | None = None
+        if name in self.initializers:
+            tensor = self.initializers[name]
+            found = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        elif name in self._sparse:
+            sparse = self._sparse[name]
+            found = helper.make_tensor_type_proto(sparse.values.data_type, sparse.dims)
+        else:
+            found = self._from_inference(name)
+            if found is None or not found.WhichOneof("value"):
+                found = self._from_operator(name)
+        self.types[name] = found
+        return found
+
+    def _from_inference(self, name: str) -> TypeProto | None:
+        if self.path is None:
+            return None
+        if self._inferred_types is None:
+            graph = self.model.inferred().graph
+            for node, attribute, index in self.path:
+                at = graph.node[node].attribute[attribute]
+                graph = at.g if at.type == AttributeProto.GRAPH else at.graphs[index]
+            self._inferred_types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+        return self._inferred_types.get(name)
+
+    def _from_operator(self, name: str) -> TypeProto | None:
+        entry = self.producers.get(name)
+        if entry is None:
+            return None
+        node, opsets = entry
+        domain = schemas.normal(node.domain)
+        version = schemas.at(domain, node.op_type, max(opsets.get(domain, 0), _experimental(domain, node.op_type)))
+        if version is None:
+            return None
+        self.types[name] = None  # an unknown that a cycle would come back to
+        known: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for given in node.input:
+            if not given:
+                continue
+            proto = self.type(given)
+            if proto is None:
+                return None
+            known[given] = proto
+            tensor = self.constant(given)
+            if tensor is not None and elements(tensor.dims) <= SMALL:
+                data[given] = tensor
+        imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
+        try:
+            types = shape_inference.infer_node_outputs(version.schema, node, known, data, opset_imports=imports)
+        except Exception:  # inference raises whatever the operator's own code raises; the type stays unknown
+            return None
+        return types.get(name)
+
+    # --- constants -----------------------------------------------------------------
+    def constant(self, name: str, limit: int | None = None) -> TensorProto | None:
+        """The value, where it is an initializer or comes from a Constant; None where it does not.
+
+        With a limit, a tensor of more elements is not read and None.
+        """
+        scope = self.owner(name)
+        if scope is None:
+            return None
+        if name in scope.producers:
+            node, _ = scope.producers[name]
+            if node.op_type == "Identity" and schemas.normal(node.domain) == "":
+                return scope.constant(node.input[0], limit)
+            return constant_of(node, self.model.read)
+        tensor = scope.initializers.get(name)
+        if tensor is None or (limit is not None and elements(tensor.dims) > limit):
+            return None
+        return self.model.read(tensor)
+
+
+def constant_of(node: NodeProto, read: Callable[[TensorProto], TensorProto]) -> TensorProto | None:
+    """The tensor that a Constant node yields; None for other nodes and for sparse or unknown values."""
+    if node.op_type != "Constant" or schemas.normal(node.domain) != "":
+        return None
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            return None
+        if attribute.name == "value":
+            return read(attribute.t)
+        if attribute.name in _CONSTANT_FIELDS:
+            value = helper.get_attribute_value(attribute)
+            return onnx.numpy_helper.from_array(np.asarray(value, _CONSTANT_FIELDS[attribute.name]))
+    return None
+
+
+def _told_type(node: NodeProto) -> int:
+    """The element type that a node's attributes tell of its output; 0 where they do not."""
+    attributes = {a.name: a for a in node.attribute if not a.ref_attr_name}
+    if node.op_type == "Cast" and "to" in attributes:
+        to = attributes["to"]
+        return to.i or TensorProto.DataType.Value(to.s.decode().upper())
+    if node.op_type in ("Constant", "ConstantOfShape"):
+        if "value" in attributes:
+            return attributes["value"].t.data_type
+        for name, dtype in (("value_float", 1), ("value_int", 7), ("value_string", 8)):
+            if name in attributes or f"{name}s" in attributes:
+                return dtype
+        return TensorProto.FLOAT if node.op_type == "ConstantOfShape" else 0
+    return 0
+
+
+def _experimental(domain: str, op: str) -> int:
+    return schemas.EXPERIMENTAL.get(op, 0) if domain == "" else 0
+
+
+def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, TypeProto]:
+    """The types of a Loop's or Scan's body inputs, by what the node feeds them, where the body leaves them out."""
+    found: dict[str, TypeProto] = {}
+    if node.op_type == "Loop":
+        fed = [TensorProto.INT64, TensorProto.BOOL, *(scope.dtype(name) if name else None for name in node.input[2:])]
+    elif node.op_type == "Scan":
+        fed = [scope.dtype(name) if name else None for name in node.input]
+    else:
+        return found
+    for info, dtype in zip(graph.input, fed, strict=False):
+        if dtype and not info.type.WhichOneof("value"):
+            # Element types alone: the shapes may change from one turn to the next.
+            found[info.name] = helper.make_tensor_type_proto(dtype, None)
+    return found
+
+
+def graphs_in(graph: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto | onnx.FunctionProto]:
+    """A graph and all graphs nested in it."""
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        for node in current.node:
+            if node.attribute:
+                waiting.extend(sub for _, _, sub in subgraphs(node))
+
+
+def names_in(model: ModelProto) -> Iterator[str]:
+    """The names of all values and nodes of a model's graphs and functions."""
+    for top in (model.graph, *model.functions):
+        for graph in graphs_in(top):
+            for node in graph.node:
+                yield node.name
+                yield from node.output
+                yield from node.input
+            if isinstance(graph, onnx.FunctionProto):
+                yield from graph.input
+            else:
+                yield from (i.name for i in graph.input)
+                yield from (t.name for t in graph.initializer)
+                yield from (t.values.name for t in graph.sparse_initializer)
+
+
+def uses(model: ModelProto) -> Counter[str]:
+    """How often each name is read, by nodes or as an output of a graph."""
+    count: Counter[str] = Counter()
+    for top in (model.graph, *model.functions):
+        for graph in graphs_in(top):
+            for node in graph.node:
+                count.update(node.input)
+            outputs = graph.output
+            count.update(outputs if isinstance(graph, onnx.FunctionProto) else (o.name for o in outputs))
+    return count
+
+
+def free_names(nodes: Iterable[NodeProto]) -> list[str]:
+    """The values that nodes read and do not make themselves, in order, those read in their subgraphs included."""
+    made: set[str] = set()
+    found: dict[str, None] = {}
+
+    def read(nodes: Iterable[NodeProto], made: set[str]) -> None:
+        for node in nodes:
+            found.update((name, None) for name in node.input if name and name not in made)
+            for _, _, graph in subgraphs(node):
+                inner = made | {i.name for i in graph.input} | {t.name for t in graph.initializer}
+                inner |= {t.values.name for t in graph.sparse_initializer}
+                read(graph.node, inner)
+                found.update((o.name, None) for o in graph.output if o.name not in inner)
+            made.update(node.output)
+
+    read(nodes, made)
+    return list(found)
