@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from relu_tools import schemas
 from relu_tools.facts import Scope
@@ -17,8 +16,9 @@ from relu_tools.report import RefusedError
 class Builder:
     """`op.Max(a, b)` adds a node and returns its output's name (a tuple of names with `outputs=n`).
 
+    Nodes are of ai.onnx, or of `domain`.
     `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are its outputs'
-    names, "" for one that is not wanted.
+    names, "" for one that nothing reads.
     Inputs are names of values, None for one that is left out, or numpy arrays, which become Constants.
     Attributes that are None are left out.
     """
@@ -28,36 +28,43 @@ class Builder:
         scope: Scope,
         opsets: Mapping[str, int],
         node: NodeProto,
+        is_read: Callable[[str], bool],
         fresh: Callable[[str], str],
         targets: Mapping[str, int],
         stored: bool = False,
     ):
         self._scope, self._opsets, self._fresh, self._targets = scope, dict(opsets), fresh, targets
         self._base = node.name or next((name for name in node.output if name), node.op_type)
-        self.type = node.op_type
-        self.outputs = tuple(node.output)
+        self.type, self._domain = node.op_type, schemas.normal(node.domain)
+        self._node, self._is_read = node, is_read
         self._may_store = stored
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.asked: list[str] = []
+        self.asked_more = False
+        self.branches: set[str] = set()
+        self.branching: set[str] = set()
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
             raise AttributeError(op_type)
+        own = ""
         if op_type == "again":
-            op_type = self.type
+            op_type, own = self.type, self._domain
 
-        def make(*inputs: str | np.ndarray | None, outputs: int = 1, **attributes: Any):
+        def make(*inputs: str | np.ndarray | None, outputs: int = 1, domain: str = own, **attributes: Any):
             names = [self._name(given) for given in inputs]
             while names and not names[-1]:
                 names.pop()
             made = [self._fresh(f"{self._base}/{op_type}") for _ in range(outputs)]
-            node = NodeProto(op_type=op_type, name=made[0], input=names, output=made)
-            version = schemas.at("", op_type, self._opsets[""])
+            node = NodeProto(op_type=op_type, name=made[0], input=names, output=made, domain=domain)
+            version = schemas.at(domain, op_type, self._opsets[domain])
             known = version.attributes if version else {}
             node.attribute.extend(
                 _attribute(key, v, known.get(key)) for key, v in sorted(attributes.items()) if v is not None
             )
+            if any(isinstance(value, GraphProto) and value.name in self.branches for value in attributes.values()):
+                self.branching.add(node.name)
             self.nodes.append(node)
             self._scope.define([node], self._opsets)
             return made[0] if len(made) == 1 else tuple(made)
@@ -67,7 +74,28 @@ class Builder:
     def _name(self, given: str | np.ndarray | np.generic | None) -> str:
         if given is None or isinstance(given, str):
             return given or ""
-        return self.Constant(value=numpy_helper.from_array(np.asarray(given)))
+        tensor = numpy_helper.from_array(np.asarray(given))
+        constant = schemas.at("", "Constant", self._opsets[""])
+        assert constant is not None
+        if schemas.tensor_text(tensor.data_type) not in constant.outputs[0].types:
+            return self.initializer(tensor)
+        return self.Constant(value=tensor)
+
+    def branch(self, make: Callable[[], str | tuple[str, ...]]) -> GraphProto:
+        """The nodes that `make` adds as a graph without inputs, for If: its outputs are the values that it returns."""
+        outer, self.nodes = self.nodes, []
+        may_store, self._may_store = self._may_store, False
+        results = make()
+        results = (results,) if isinstance(results, str) else results
+        made = {name for node in self.nodes for name in node.output}
+        # A branch gives out what it makes itself.
+        outputs = [name if name in made else self.Identity(name) for name in results]
+        graph = GraphProto(name=self._fresh(f"{self._base}/branch"), node=self.nodes)
+        for name in outputs:
+            graph.output.add(name=name).type.CopyFrom(self._scope.type(name) or TypeProto())
+        self.nodes, self._may_store = outer, may_store
+        self.branches.add(graph.name)
+        return graph
 
     def initializer(self, tensor: TensorProto) -> str:
         """Stores a tensor in the graph, or makes it by a Cast where the graph cannot hold one."""
@@ -88,18 +116,25 @@ class Builder:
             )
         return self.Cast(wide, to=tensor.data_type)
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        self.asked_more = True
+        return tuple(name if self._is_read(name) else "" for name in self._node.output)
+
     # --- questions -----------------------------------------------------------------
     def dtype(self, value: str) -> int:
         """The element type, as in TensorProto.DataType."""
         found = self._scope.dtype(value)
         if found is None:
             raise RefusedError(
-                f"the element type of '{value}' is not known", "give it in the model's value_info, or infer shapes first"
+                f"the element type of '{value}' is not known",
+                "give it in the model's value_info, or infer shapes first",
             )
         return found
 
     def shape(self, value: str) -> list[int | str | None]:
         """The dimensions, symbolic ones by name and unknown ones as None."""
+        self.asked_more = True
         found = self._scope.shape(value)
         if found is None:
             raise RefusedError(
@@ -112,10 +147,12 @@ class Builder:
 
     def known_shape(self, value: str) -> list[int | str | None] | None:
         """The dimensions where the rank is known, None where it is not."""
+        self.asked_more = True
         return self._scope.shape(value)
 
     def known(self, value: str | None) -> np.ndarray | None:
         """The value where it is a constant, None where it is not (or left out)."""
+        self.asked_more = True
         tensor = self._scope.constant(value) if value else None
         if tensor is None:
             return None

@@ -116,7 +116,11 @@ def _column(
     work = ModelProto()
     work.CopyFrom(model)
     engine = legalize(
-        original, work, targets, ir_version=ir_version, inline_all=ir_version < irversion.FUNCTIONS and bool(work.functions)
+        original,
+        work,
+        targets,
+        ir_version=ir_version,
+        inline_all=ir_version < irversion.FUNCTIONS and bool(work.functions),
     )
     column = {op: Cell(kept=count) for op, count in counts.items()}
     for change in engine.changes:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from relu_tools import irversion, schemas
 from relu_tools.facts import Model, elements, free_names, graphs_in
@@ -19,7 +18,7 @@ from relu_tools.modelfile import ModelFile, open_model, write_model
 from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
 
 if TYPE_CHECKING:
-    import onnx_ir
+    import onnx_ir  # noqa: F401
 
     from relu_tools.verify import Rewrite, Verification
 
@@ -135,9 +134,9 @@ def inline(model: AnyModel, ops: Iterable[str] | None = None, *, verify: Verify 
 # --- reading what was given --------------------------------------------------------------
 def _open(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
     if isinstance(model, ModelFile):
-        return model, _whole
+        return model, ModelFile.whole
     if isinstance(model, str | os.PathLike):
-        return open_model(os.fspath(model)), _whole
+        return open_model(os.fspath(model)), ModelFile.whole
     if isinstance(model, ModelProto):
         return ModelFile(model=model, path=None), lambda file: file.model
     if type(model).__module__.partition(".")[0] == "onnx_ir":
@@ -145,22 +144,6 @@ def _open(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
 
         return ModelFile(model=onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
     raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-
-
-def _whole(file: ModelFile) -> ModelProto:
-    """The model with its weights in memory."""
-    model = ModelProto()
-    model.CopyFrom(file.model)
-    for top in (model.graph, *model.functions):
-        for graph in graphs_in(top):
-            tensors = [] if isinstance(graph, onnx.FunctionProto) else list(graph.initializer)
-            tensors += [a.t for node in graph.node for a in node.attribute if a.HasField("t")]
-            for tensor in tensors:
-                if tensor.data_location != TensorProto.EXTERNAL:
-                    whole = file.tensor(tensor)
-                    if whole is not tensor:
-                        tensor.CopyFrom(whole)
-    return model
 
 
 def _opsets(model: ModelProto) -> dict[str, int]:
@@ -212,17 +195,14 @@ def _run(file, back, opsets, targets, ir_version, wanted, kind):
     work = ModelProto()
     work.CopyFrom(original)
     local = {(schemas.normal(f.domain), f.name) for f in original.functions}
-    if wanted is None:
-        inline_all = bool(local)
-    else:
-        inline_all = ir_after < irversion.FUNCTIONS and bool(local) and ir_version != "keep"
+    old_reader = ir_after < irversion.FUNCTIONS and ir_version != "keep"
     engine = legalize(
         Model(original, opsets, file.tensor),
         work,
         targets,
         ir_version=ir_after,
         expand=(lambda domain, op: True) if wanted is None else (lambda domain, op: (domain, op) in wanted),
-        inline_all=inline_all,
+        inline_all=bool(local) and (wanted is None or old_reader),
     )
     if engine.refusals:
         raise ConversionError(engine.refusals)
@@ -297,7 +277,7 @@ def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapp
         changes=engine.changes,
         inlined_functions=[f"{domain}::{name}" for domain, name, _ in engine.inlined],
         unknown_domains=sorted(engine.unknown),
-        no_longer_overridable=sorted({name for _, name in engine.baked} & public),
+        no_longer_overridable=sorted({root for scope, name in engine.baked for root in scope.roots(name)} & public),
     )
 
 
@@ -306,7 +286,7 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
     from relu_tools import verify
 
     if how == "full":
-        verification = verify.verify(_runnable(file), _runnable(result._file), seed=seed)
+        verification = verify.verify(file.whole(), result._file.whole(), seed=seed)
     else:
         rewrites = [r for r in map(_rewrite, result._rewritten) if r is not None]
         if not rewrites:
@@ -321,12 +301,8 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
         raise VerificationError(verification)
 
 
-def _runnable(file: ModelFile) -> ModelProto | Path:
-    return _whole(file)
-
-
 def _rewrite(rewritten: Rewritten) -> Rewrite | None:
-    """A rewritten node as the verifier takes it; None where there is nothing to run, as for a Constant that was stored."""
+    """A rewritten node as the verifier takes it; None where nothing is left to run, as for a Constant that was stored."""
     from relu_tools.verify import Rewrite
 
     if not rewritten.after:

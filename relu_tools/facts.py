@@ -6,6 +6,7 @@ questions need no more; shapes and the rest come from one run of ONNX's own infe
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
 
-from relu_tools import schemas
+from relu_tools import fold, schemas
 
 # More than this is a weight, which inference has no use for.
 SMALL = 1 << 10
@@ -129,6 +130,7 @@ class Scope:
         self._sparse: dict[str, Any] = {}
         self.formals = set(graph.input) if self.is_function else {i.name for i in graph.input}
         self.producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
+        self._constants: dict[str, TensorProto | None] = {}
         if not self.is_function:
             self.initializers.update((t.name, t) for t in graph.initializer)
             self._sparse.update((t.values.name, t) for t in graph.sparse_initializer)
@@ -211,19 +213,17 @@ class Scope:
             return None, None
         node, opsets = entry
         domain = schemas.normal(node.domain)
-        version = schemas.at(domain, node.op_type, max(opsets.get(domain, 0), _experimental(domain, node.op_type)))
-        if version is not None:
-            formal = version.output(list(node.output).index(name))
-            if formal is not None and formal.homogeneous:
-                if len(formal.types) == 1:
-                    return next(iter(formal.types)), None
-                for k, given in enumerate(node.input):
-                    parameter = version.input(k)
-                    if given and parameter is not None and parameter.var == formal.var and parameter.homogeneous:
-                        return None, given
-            told = _told_type(node)
-            if told:
-                return schemas.tensor_text(told), None
+        place = 0 if node.output[0] == name else list(node.output).index(name)
+        fixed, same = _rule(domain, node.op_type, opsets.get(domain, 0), place)
+        if fixed is not None:
+            return fixed, None
+        count = len(node.input)
+        for k in same:
+            if k < count and node.input[k]:
+                return None, node.input[k]
+        told = _told_type(node)
+        if told:
+            return schemas.tensor_text(told), None
         proto = self._ask(name)
         return (schemas.type_text(proto) if proto is not None else None), None
 
@@ -253,7 +253,7 @@ class Scope:
         return proto
 
     def shape(self, name: str) -> list[int | str | None] | None:
-        """The dimensions of a tensor value, symbolic ones by name, unknown ones as None; None where the rank is not known."""
+        """A tensor value's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
         proto = self.type(name)
         if proto is None or not proto.tensor_type.HasField("shape"):
             return None
@@ -321,22 +321,60 @@ class Scope:
 
     # --- constants -----------------------------------------------------------------
     def constant(self, name: str, limit: int | None = None) -> TensorProto | None:
-        """The value, where it is an initializer or comes from a Constant; None where it does not.
+        """The value, where it is an initializer, a Constant, or computed from such; None where it is not.
 
-        With a limit, a tensor of more elements is not read and None.
+        With a limit, an initializer of more elements is not read and None.
         """
         scope = self.owner(name)
         if scope is None:
             return None
-        if name in scope.producers:
-            node, _ = scope.producers[name]
-            if node.op_type == "Identity" and schemas.normal(node.domain) == "":
-                return scope.constant(node.input[0], limit)
-            return constant_of(node, self.model.read)
         tensor = scope.initializers.get(name)
-        if tensor is None or (limit is not None and elements(tensor.dims) > limit):
+        if tensor is not None:
+            return None if limit is not None and elements(tensor.dims) > limit else self.model.read(tensor)
+        if name not in scope._constants:
+            scope._constants[name] = None  # an unknown that a cycle would come back to
+            scope._constants[name] = scope._compute(name)
+        return scope._constants[name]
+
+    def _compute(self, name: str) -> TensorProto | None:
+        entry = self.producers.get(name)
+        if entry is None:
             return None
-        return self.model.read(tensor)
+        node, opsets = entry
+        domain = schemas.normal(node.domain)
+        version = schemas.at(domain, node.op_type, opsets.get(domain, 0))
+        if domain != "" or version is None:
+            return None
+        if node.op_type == "Constant":
+            return constant_of(node, self.model.read)
+        if node.op_type in ("Shape", "Size"):
+            shape = self.shape(node.input[0])
+            if shape is None or not all(isinstance(dim, int) for dim in shape):
+                return None
+            start, end = (next((a.i for a in node.attribute if a.name == key), None) for key in ("start", "end"))
+            value = np.array(shape[start:end] if node.op_type == "Shape" else elements(shape), np.int64)  # type: ignore[arg-type]
+            return onnx.numpy_helper.from_array(value)
+        if node.op_type not in fold.OPERATORS:
+            return None
+        tensors = [self.constant(given, fold.LIMIT) if given else None for given in node.input]
+        arrays = [None if tensor is None else onnx.numpy_helper.to_array(tensor) for tensor in tensors]
+        value = fold.fold(node, version, arrays)
+        return None if value is None else onnx.numpy_helper.from_array(np.ascontiguousarray(value))
+
+    def roots(self, name: str) -> Iterator[str]:
+        """The initializers that a constant is computed from."""
+        waiting, seen = [name], {name}
+        while waiting:
+            current = waiting.pop()
+            scope = self.owner(current)
+            if scope is None:
+                continue
+            if current in scope.initializers:
+                yield current
+            elif current in scope.producers and scope.producers[current][0].op_type not in ("Shape", "Size"):
+                fresh = [given for given in scope.producers[current][0].input if given and given not in seen]
+                seen.update(fresh)
+                waiting.extend(fresh)
 
 
 def constant_of(node: NodeProto, read: Callable[[TensorProto], TensorProto]) -> TensorProto | None:
@@ -352,6 +390,18 @@ def constant_of(node: NodeProto, read: Callable[[TensorProto], TensorProto]) -> 
             value = helper.get_attribute_value(attribute)
             return onnx.numpy_helper.from_array(np.asarray(value, _CONSTANT_FIELDS[attribute.name]))
     return None
+
+
+@functools.cache
+def _rule(domain: str, op: str, opset: int, place: int) -> tuple[str | None, tuple[int, ...]]:
+    """What an operator's schema tells of an output's type: the one it has, or the inputs that it shares it with."""
+    version = schemas.at(domain, op, max(opset, _experimental(domain, op)))
+    formal = version.output(place) if version is not None else None
+    if formal is None or not formal.homogeneous:
+        return None, ()
+    if len(formal.types) == 1:
+        return next(iter(formal.types)), ()
+    return None, tuple(k for k, p in enumerate(version.inputs) if p.var == formal.var and p.homogeneous)
 
 
 def _told_type(node: NodeProto) -> int:

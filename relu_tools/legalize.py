@@ -43,6 +43,7 @@ class _Trace:
     means: list[str] = dataclasses.field(default_factory=list)
     accuracy: str = "exact"
     calls: tuple = ()
+    by_type_alone: bool = True
     initializers: list[TensorProto] = dataclasses.field(default_factory=list)
     asked: list[tuple[Scope, str]] = dataclasses.field(default_factory=list)
 
@@ -85,7 +86,12 @@ class Engine:
         self.needed: dict[str, int] = {}
         self._called: dict[tuple, list[list[TypeProto | None]]] = {}
         self._names: set[str] | None = None
+        self._made: set[str] = set()
+        self._branching: set[str] = set()
+        self._reads: Mapping[str, int] | None = None
         self._settled: dict[tuple[str, str], bool] = {}
+        self._kept: set[tuple] = set()
+        self._opsets_seen: Opsets | None = None
 
     # --- the whole model -----------------------------------------------------------
     def run(self) -> None:
@@ -152,19 +158,29 @@ class Engine:
             if self._is_settled(node, scope.opsets):
                 nodes.append(node)
                 continue
-            before = NodeProto()
-            before.CopyFrom(node)
+            kind = self._kind(node, scope)
+            if kind in self._kept:
+                nodes.append(node)
+                continue
+            before = node
+            if node.attribute and any(True for _ in subgraphs(node)):
+                before = NodeProto()  # the graphs in a node are legalized in place
+                before.CopyFrom(node)
             trace = _Trace()
             try:
                 result = self._lower(node, scope.opsets, scope, trace, index=index)
             except RefusedError as error:
                 self._refuse(node.name or _first(node), *_reason(node, error))
-                result = [node]
+                nodes.append(node)
+                continue
             if len(result) == 1 and result[0] is node:
                 nodes.append(node)
+                if trace.by_type_alone and before is node:
+                    self._kept.add(kind)
                 continue
             changed = True
             nodes.extend(result)
+            self._tell_types(result, graph, scope)
             made.extend(trace.initializers)
             self.baked.extend(trace.asked)
             change = Change(
@@ -184,17 +200,36 @@ class Engine:
             if made:
                 graph.initializer.extend(made)  # type: ignore[union-attr]
 
+    def _tell_types(self, nodes: Sequence[NodeProto], graph: GraphProto | FunctionProto, scope: Scope) -> None:
+        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
+        if scope.is_function:
+            return
+        told = {info.name for info in (*graph.value_info, *graph.output)}
+        for node in nodes:
+            domain = schemas.normal(node.domain)
+            version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
+            if version is None or version.schema.has_type_and_shape_inference_function:
+                continue
+            for name in node.output:
+                if name and name not in told and (type_ := scope.type(name)) is not None:
+                    graph.value_info.add(name=name).type.CopyFrom(type_)
+
     def _is_settled(self, node: NodeProto, opsets: Opsets) -> bool:
         """Whether nodes of this operator stay as they are: the one look-up that an unchanged node costs."""
         if opsets is not self._opsets_seen:
-            self._opsets_seen, self._settled = opsets, {}
+            self._opsets_seen, self._settled, self._kept = opsets, {}, set()
         key = (node.domain, node.op_type)
         found = self._settled.get(key)
         if found is None:
             found = self._settled[key] = self._settle(schemas.normal(node.domain), node.op_type, opsets)
         return found
 
-    _opsets_seen: Opsets | None = None
+    def _kind(self, node: NodeProto, scope: Scope) -> tuple:
+        """All that decides on a node, unless an adapter asks for more than types and attributes."""
+        text = scope.text
+        attributes = tuple(a.SerializeToString() for a in node.attribute) if node.attribute else ()
+        types = tuple(text(name) if name else "" for name in node.input)
+        return node.domain, node.op_type, node.overload, len(node.output), types, attributes
 
     def _settle(self, domain: str, op: str, opsets: Opsets) -> bool:
         if any(key[:2] == (domain, op) for key in self.functions) or self.expand(domain, op):
@@ -232,6 +267,10 @@ class Engine:
             return self._call(node, key, scope, trace, index)
         if not made:
             self._subgraphs(node, opsets, scope, index)
+        elif node.name in self._branching:
+            self._branching.remove(node.name)
+            for _, _, graph in subgraphs(node):
+                self._branch(graph, opsets, scope, trace)
         target = self.targets.get(domain)
         if domain not in schemas.domains() or domain not in opsets or target is None:
             self.unknown.add(domain)
@@ -270,6 +309,7 @@ class Engine:
                     builder = self._builder(node, written, scope)
                     inputs, attributes = schemas.bind(node, version)
                     made = adapter.function(builder, *inputs, **attributes)
+                    trace.by_type_alone &= not builder.asked_more
                     if made is not KEEP:
                         return self._replace(node, builder, made, written, scope, trace, "adapter", adapter.accuracy)
                 if following is None:
@@ -354,7 +394,7 @@ class Engine:
     # --- replacing -----------------------------------------------------------------
     def _builder(self, node: NodeProto, opsets: Opsets, scope: Scope) -> Builder:
         stored = not scope.is_function and self.ir_version >= 4
-        return Builder(scope, opsets, node, self.fresh, self.targets, stored)
+        return Builder(scope, opsets, node, self._is_read, self.fresh, self.targets, stored)
 
     def _replace(self, node, builder, results, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
         results = (results,) if isinstance(results, str) else tuple(results)
@@ -364,6 +404,7 @@ class Engine:
         trace.initializers.extend(builder.initializers)
         _inherit(node, builder.nodes)
         scope.define(builder.nodes, opsets)
+        self._branching |= builder.branching
         return [n for made in builder.nodes for n in self._lower(made, opsets, scope, trace, made=True)]
 
     def _name_outputs(self, node: NodeProto, builder: Builder, results: tuple[str, ...]) -> None:
@@ -380,7 +421,12 @@ class Engine:
                 names[result] = stored[result].name = output
             else:
                 builder.nodes.append(
-                    NodeProto(op_type="Identity", name=self.fresh(f"{node.name or output}/Identity"), input=[result], output=[output])
+                    NodeProto(
+                        op_type="Identity",
+                        name=self.fresh(f"{node.name or output}/Identity"),
+                        input=[result],
+                        output=[output],
+                    )
                 )
         for made in builder.nodes:
             for values in (made.input, made.output):
@@ -426,6 +472,13 @@ class Engine:
             types = formal_types(node, graph, scope)
             self._graph(graph, Scope(self.original, graph, opsets, scope, path, types))
 
+    def _branch(self, graph: GraphProto, opsets: Opsets, scope: Scope, trace: _Trace) -> None:
+        """Legalizes a graph that a builder made."""
+        inner = Scope(self.original, graph, opsets, scope, None)
+        nodes = [n for made in graph.node for n in self._lower(made, opsets, inner, trace, made=True)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
     def fresh(self, hint: str) -> str:
         """A name that no value and no node of the model has."""
         if self._names is None:
@@ -435,7 +488,14 @@ class Engine:
             k += 1
             name = f"{hint}_{k}"
         self._names.add(name)
+        self._made.add(name)
         return name
+
+    def _is_read(self, name: str) -> bool:
+        """Whether a value has a reader: exporters name outputs that nothing uses."""
+        if self._reads is None:
+            self._reads = uses(self.original.proto)
+        return bool(name) and (name in self._reads or name in self._made)
 
 
 def legalize(
@@ -468,22 +528,26 @@ def legalize(
 
 
 def prune(engine: Engine) -> None:
-    """Removes constants that rewrites took in as attributes and that nothing uses any more."""
+    """Removes constants that rewrites took in as attributes and that nothing uses any more, with what made them."""
     if not engine.baked:
         return
     used = uses(engine.work)
-    for scope, name in engine.baked:
+    waiting = list(engine.baked)
+    while waiting:
+        scope, name = waiting.pop()
         owner = scope.owner(name)
-        if owner is None or used.get(name) or owner.is_function:
+        if owner is None or used[name] or name in owner.formals:
             continue
         graph = owner.graph
-        if name in owner.formals:
-            continue
-        for field in (graph.initializer, graph.node):
-            for item in field:
-                if (item.name == name) if field is graph.initializer else (name in item.output and item.op_type == "Constant"):
-                    field.remove(item)
-                    break
+        node = next((n for n in graph.node if name in n.output), None)
+        if node is None and not owner.is_function:
+            tensor = next((t for t in graph.initializer if t.name == name), None)
+            if tensor is not None:
+                graph.initializer.remove(tensor)
+        elif node is not None and not any(used[output] for output in node.output):
+            used.subtract(given for given in node.input if given)
+            waiting.extend((owner, given) for given in node.input if given)
+            graph.node.remove(node)
 
 
 def experimental(domain: str, op: str) -> int:

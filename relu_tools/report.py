@@ -53,7 +53,8 @@ class Change:
     nodes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.node}: {qualified(self.domain, self.op)} became {', '.join(self.nodes)} ({', '.join(self.means)}; {self.accuracy})"
+        how = "; ".join([", ".join(self.means), self.accuracy])
+        return f"{self.node}: {qualified(self.domain, self.op)} became {', '.join(self.nodes)} ({how})"
 
 
 @dataclasses.dataclass

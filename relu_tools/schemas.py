@@ -83,7 +83,11 @@ def normal(domain: str) -> str:
 
 def newest(domain: str = "") -> int:
     """The highest opset of a domain that the installed onnx knows."""
-    return defs.onnx_opset_version() if domain == "" else max((since for d, _, since in _index() if d == domain), default=0)
+    return (
+        defs.onnx_opset_version()
+        if domain == ""
+        else max((since for d, _, since in _index() if d == domain), default=0)
+    )
 
 
 @functools.cache
@@ -177,7 +181,9 @@ class AttributeReference:
         self.name, self.type = name, type
 
     def unknown(self, *_: Any):
-        raise RefusedError(f"its value is the function's attribute '{self.name}', known only where the function is called")
+        raise RefusedError(
+            f"its value is the function's attribute '{self.name}', known only where the function is called"
+        )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __mul__ = __neg__ = unknown
     __bool__ = __int__ = __float__ = __index__ = __iter__ = __len__ = __getitem__ = __contains__ = unknown
@@ -294,7 +300,7 @@ def _type_violations(node, version, type_of, before, possible) -> Iterator[Viola
             yield Violation(f"version {version.since} does not take {found} for '{formal.name}'", formal.var, found)
         elif formal.homogeneous and bound.setdefault(formal.var, found) != found:
             yield Violation(
-                f"version {version.since} wants one type for all of '{formal.var}', here {bound[formal.var]} and {found}"
+                f"version {version.since} wants one type for '{formal.var}', here {bound[formal.var]} and {found}"
             )
 
 

@@ -7,11 +7,17 @@ are then the engine's work. Any other step needs an `adapter`. A step with neith
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from onnx import TensorProto
+
 from relu_tools import schemas
+
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+WIDE_INTEGERS = (TensorProto.INT64, TensorProto.UINT64)
 
 KEEP = object()
 """What an adapter returns for a node that it has no objection to: the general rules go on with it."""
@@ -93,7 +99,8 @@ def is_same(domain: str, op: str, source: int, target: int) -> bool:
 def _check_step(domain: str, op: str, source: int, target: int | None) -> None:
     births = [version.since for version in schemas.history(domain, op)]
     low, high = sorted((source, target or 0))
-    if (target is None and births[:1] != [source]) or (target is not None and (low, high) not in zip(births, births[1:], strict=False)):
+    known = births[:1] == [source] if target is None else (low, high) in zip(births, births[1:], strict=False)
+    if not known:
         raise ValueError(f"{op} has no step {source} to {target}: its versions are {births}")
 
 
@@ -113,4 +120,5 @@ def _check_parameters(function: Callable, domain: str, op: str, source: int) -> 
             raise ValueError(f"{function.__name__}: '{parameter.name}' is no formal of {op} {source}")
 
 
-from relu_tools.adapters import control, math, nn, tensor  # noqa: E402, F401  (the families register themselves)
+for _family in ("activation", "control", "logical", "math", "nn", "tensor"):
+    importlib.import_module(f"relu_tools.adapters.{_family}")

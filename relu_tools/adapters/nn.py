@@ -71,25 +71,52 @@ def pool_floor(op, X, *, ceil_mode, **same):
     if ceil_mode and same["auto_pad"] == "NOTSET":
         if same.get("count_include_pad"):
             raise RefusedError("before 10 an average that counts padding has no ceil_mode")
-        same["pads"] = _completing(op.shape(X)[2:], same["kernel_shape"], same["strides"], same["pads"])
+        sizes = op.shape(X)[2:]
+        same["pads"] = _completing(sizes, same["kernel_shape"], None, same["strides"], same["pads"])
     return op.again(X, outputs=len(op.outputs), **same)
 
 
-def _completing(sizes: list, kernel: list[int], strides: list[int] | None, pads: list[int] | None) -> list[int]:
-    """The pads with which flooring counts the windows that rounding up does; a window starts in the data or before it."""
+def _completing(sizes, kernel, dilations, strides, pads, *, whole: bool = False) -> list[int] | None:
+    """The pads with which rounding down counts the windows that rounding up does, but for one that starts behind the data.
+
+    With `whole`, None where there is no such window.
+    """
     rank = len(kernel)
-    strides, pads = strides or [1] * rank, list(pads or [0] * 2 * rank)
+    ones = [1] * rank
+    strides, dilations, pads = strides or ones, dilations or ones, list(pads or [0] * 2 * rank)
+    behind = False
     for k, size in enumerate(sizes):
         if not isinstance(size, int):
             raise RefusedError("before 10 there is no ceil_mode, and without the spatial sizes no pads for it")
-        reach = size + pads[k] + pads[rank + k] - kernel[k]
+        width = (kernel[k] - 1) * dilations[k] + 1
+        reach = size + pads[k] + pads[rank + k] - width
         windows = -(-reach // strides[k]) + 1
         if (windows - 1) * strides[k] >= size + pads[k]:
             windows -= 1
+            behind = True
         pads[rank + k] += max(0, (windows - 1) * strides[k] - reach)
-        if pads[rank + k] >= kernel[k]:
-            raise RefusedError("before 10 there is no ceil_mode, and pads for it would be as wide as the window")
-    return pads
+        if pads[rank + k] >= width:
+            raise RefusedError("rounding up would take pads as wide as the window")
+    return None if whole and not behind else pads
+
+
+@adapter("MaxPool", 22, 12)
+@adapter("AveragePool", 22, 19)
+def pool_last_window(op, X, *, ceil_mode, auto_pad, kernel_shape, strides, pads, dilations, **same):
+    """22 leaves out a last window, counted by `ceil_mode`, that would start in the padding at the end.
+
+    Where the sizes tell that there is one, rounding down counts the windows as 22 does.
+    """
+    sizes = (op.known_shape(X) or [])[2:]
+    if not ceil_mode or auto_pad != "NOTSET" or not all(isinstance(size, int) for size in sizes):
+        return KEEP
+    floor = _completing(sizes, kernel_shape, dilations, strides, pads, whole=True)
+    if floor is None:
+        return KEEP
+    if floor != (pads or [0] * len(floor)) and same.get("count_include_pad"):
+        raise RefusedError("an average that counts padding cannot tell a last window in the padding from others")
+    attributes = dict(kernel_shape=kernel_shape, strides=strides, dilations=dilations, pads=floor, **same)
+    return op.again(X, outputs=len(op.outputs), ceil_mode=0, **attributes)
 
 
 @adapter("AveragePool", 19, 11)
@@ -112,7 +139,9 @@ def average_pool_padded(op, X, *, count_include_pad, **same):
     if not count_include_pad or not any(same["pads"] or []):
         return op.AveragePool(X, **same) if count_include_pad else KEEP
     if same["auto_pad"] != "NOTSET":
-        raise RefusedError(f"before 7 padding is not counted, and auto_pad {same['auto_pad']} does not tell how much it is")
+        raise RefusedError(
+            f"before 7 padding is not counted, and auto_pad {same['auto_pad']} does not tell how much it is"
+        )
     rank = len(same["kernel_shape"])
     pads = [0, 0, *same["pads"][:rank], 0, 0, *same["pads"][rank:]]
     return op.AveragePool(op.Pad(X, pads=pads), **{**same, "pads": None})
@@ -215,7 +244,7 @@ def dropout_mask_of_bool(op, data, *, ratio):
     A mask that is used is cast.
     """
     if not any(op.outputs[1:]):
-        return KEEP
+        return KEEP if len(op.outputs) == 1 else op.Dropout(data, ratio=ratio)
     output, mask = op.Dropout(data, ratio=ratio, outputs=2)
     return output, op.Cast(mask, to=op.dtype(data))
 
@@ -227,7 +256,7 @@ def dropout_mask_of_data(op, data, *, ratio):
     A mask that is used is cast.
     """
     if not any(op.outputs[1:]):
-        return KEEP
+        return KEEP if len(op.outputs) == 1 else op.Dropout(data, ratio=ratio)
     output, mask = op.Dropout(data, ratio=ratio, outputs=2)
     return output, op.Cast(mask, to=T.BOOL)
 

@@ -194,7 +194,9 @@ def where(op, condition, X, Y):
         return chosen if _is_zero(op, Y) else op.Add(chosen, op.Sub(op.Pow(Y, n), m))
     wide = {T.FLOAT16: T.FLOAT, T.INT8: T.INT32, T.INT16: T.INT32, T.UINT8: T.INT32, T.UINT16: T.INT32}.get(dtype)
     if wide is None:
-        raise RefusedError(f"before 9 there is no Where, and nothing else chooses between {T.DataType.Name(dtype).lower()}")
+        raise RefusedError(
+            f"before 9 there is no Where, and nothing else chooses between {T.DataType.Name(dtype).lower()}"
+        )
     return op.Cast(op.Where(condition, op.Cast(X, to=wide), op.Cast(Y, to=wide)), to=dtype)
 
 

@@ -1,0 +1,132 @@
+"""Steps of the operators in ONNX's defs/logical, and of the arithmetic that broadcasts as they do."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto as T
+
+from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
+from relu_tools.report import RefusedError
+
+LARGEST_EXACT = 2**53  # up to here every integer is a double
+
+same("Add Sub Mul Div", 1, 6, 7, 13, 14)
+same("Greater Less", 1, 7, 9, 13)
+same("Equal", 1, 7, 11, 13, 19)
+same("And Or Xor", 1, 7)
+same("LessOrEqual GreaterOrEqual", 12, 16)
+same("Pow", 1, 7)
+
+
+# --- broadcasting ------------------------------------------------------------------------
+@adapter("Add Sub Mul Div", 6, 7)
+@adapter("Pow And Or Xor Greater Less Equal", 1, 7)
+def broadcast(op, A, B, *, axis, broadcast):
+    """Before 7 B is laid along the axes of A from `axis` on, where `broadcast` allows it; 7 does as numpy does.
+
+    B gets as many trailing dimensions as A has after it.
+    """
+    trailing = 0
+    if broadcast and axis is not None:
+        first = axis + op.rank(A) if axis < 0 else axis
+        trailing = op.rank(A) - first - op.rank(B)
+    if trailing > 0:
+        return op.again(A, op.Unsqueeze(B, axes=list(range(op.rank(B), op.rank(B) + trailing))))
+    return op.again(A, B)
+
+
+SWAPPED = {
+    "Add": "Add",
+    "Mul": "Mul",
+    "And": "And",
+    "Or": "Or",
+    "Xor": "Xor",
+    "Equal": "Equal",
+    "Greater": "Less",
+    "Less": "Greater",
+}
+
+
+@adapter("Add Sub Mul Div", 7, 6)
+@adapter("Pow And Or Xor Greater Less Equal", 7, 1)
+def broadcast_one_way(op, A, B):
+    """7 broadcasts as numpy does; before it B is laid along axes of A that follow each other.
+
+    Dimensions of 1 around B are taken away; where A is the smaller one the operands change places if the operator
+    allows it. What is left, or is not known, is refused.
+    """
+    shapes = op.known_shape(A), op.known_shape(B)
+    if shapes[0] is not None and shapes[0] == shapes[1] and None not in shapes[0]:
+        return KEEP
+    if shapes[1] == [] or (shapes[1] == [1] and op.rank(A) > 0):
+        return op.again(A, B, broadcast=1)
+    a, b = op.shape(A), op.shape(B)
+    if len(b) > len(a) or (len(a) == len(b) and _covers(b, a) and not _covers(a, b)) or a == []:
+        if op.type == "Sub":
+            return op.Add(op.Neg(B), A)
+        if op.type not in SWAPPED:
+            raise RefusedError(f"before 7 the first operand must have the result's shape, here {a} against {b}")
+        return getattr(op, SWAPPED[op.type])(B, A)
+    aligned = [1] * (len(a) - len(b)) + b
+    inner = [k for k, dim in enumerate(aligned) if dim != 1]
+    first, last = (inner[0], inner[-1] + 1) if inner else (len(a), len(a))
+    if any(aligned[k] is None or aligned[k] != a[k] for k in range(first, last)):
+        raise RefusedError(f"before 7 an operand cannot be broadcast like this: {a} with {b}")
+    if len(b) != last - first:
+        B = op.Reshape(B, np.array([d if isinstance(d, int) else -1 for d in aligned[first:last]], np.int64))
+    return op.again(A, B, broadcast=1, axis=first)
+
+
+def _covers(a: list, b: list) -> bool:
+    """Whether b broadcasts to a shape without changing it."""
+    return all(x == y or y == 1 for x, y in zip(a, b, strict=True))
+
+
+# --- integers in comparisons ---------------------------------------------------------------
+@adapter("Greater Less", 9, 7)
+def compare(op, A, B):
+    """9 adds integers.
+
+    Rounding 64-bit ones to double keeps their order; where two become equal, their difference tells.
+    """
+    if op.dtype(A) not in WIDE_INTEGERS:
+        return KEEP
+    a, b = op.Cast(A, to=T.DOUBLE), op.Cast(B, to=T.DOUBLE)
+    for value in (op.known(A), op.known(B)):
+        if value is not None and all(abs(int(v)) < LARGEST_EXACT for v in value.ravel()):
+            return op.again(a, b)
+    difference = op.Cast(op.Cast(op.Sub(A, B), to=T.INT64), to=T.DOUBLE)
+    equal = op.Not(op.Or(op.Greater(a, b), op.Less(a, b)))
+    return op.Or(op.again(a, b), op.And(equal, op.again(difference, np.float64(0))))
+
+
+@adapter("Equal", 11, 7)
+def equal(op, A, B):
+    """11 adds floats and the other integers.
+
+    Two floats that are numbers are equal where neither is the greater one; an uint64 is equal where its bits are.
+    """
+    dtype = op.dtype(A)
+    if dtype == T.UINT64:
+        return op.Equal(op.Cast(A, to=T.INT64), op.Cast(B, to=T.INT64))
+    if dtype not in FLOATS:
+        return KEEP
+    unequal = op.Or(op.Greater(A, B), op.Less(A, B))
+    return op.And(op.Not(unequal), op.And(_is_number(op, A), _is_number(op, B)))
+
+
+@adapter("LessOrEqual GreaterOrEqual", 12, None)
+def or_equal(op, A, B):
+    """12 is their first version.
+
+    They hold where the opposite comparison does not, and both are numbers.
+    """
+    opposite = op.Greater if op.type == "LessOrEqual" else op.Less
+    if op.dtype(A) not in FLOATS:
+        return op.Not(opposite(A, B))
+    return op.And(op.Not(opposite(A, B)), op.And(_is_number(op, A), _is_number(op, B)))
+
+
+def _is_number(op, x):
+    """True where x is not NaN."""
+    return op.Or(op.Less(x, op.like(1, x)), op.Greater(x, op.like(0, x)))
