@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from relu_tools.report import RefusedError
 
 
 class Builder:
-    """`op.Max(a, b)` adds a node and returns its output's name (a tuple of names with `outputs=n`).
+    """`op.Max(a, b)` adds a node and returns its output's name.
 
+    With `outputs=n` it returns a tuple of names; `outputs` may also be a list, in which "" leaves an output out.
     Nodes are of ai.onnx, or of `domain`.
     `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are its outputs'
     names, "" for one that nothing reads.
@@ -52,14 +53,18 @@ class Builder:
         if op_type == "again":
             op_type, own = self.type, self._domain
 
-        def make(*inputs: str | np.ndarray | None, outputs: int = 1, domain: str = own, **attributes: Any):
-            names = [self._name(given) for given in inputs]
-            while names and not names[-1]:
-                names.pop()
-            made = [self._fresh(f"{self._base}/{op_type}") for _ in range(outputs)]
-            node = NodeProto(op_type=op_type, name=made[0], input=names, output=made, domain=domain)
+        def make(
+            *inputs: str | np.ndarray | None, outputs: int | Sequence[str] = 1, domain: str = own, **attributes: Any
+        ):
+            names = _without_end([self._name(given) for given in inputs])
+            wanted = [True] * outputs if isinstance(outputs, int) else list(map(bool, outputs))
+            made = [self._fresh(f"{self._base}/{op_type}") if output else "" for output in wanted]
+            name = next(filter(None, made), None) or self._fresh(f"{self._base}/{op_type}")
+            node = NodeProto(op_type=op_type, name=name, input=names, output=_without_end(made), domain=domain)
             version = schemas.at(domain, op_type, self._opsets[domain])
             known = version.attributes if version else {}
+            if op_type == "Cast" and version is not None and version.since < 6:
+                attributes["to"] = TensorProto.DataType.Name(attributes["to"])  # then a word, now a number
             node.attribute.extend(
                 _attribute(key, v, known.get(key)) for key, v in sorted(attributes.items()) if v is not None
             )
@@ -67,7 +72,7 @@ class Builder:
                 self.branching.add(node.name)
             self.nodes.append(node)
             self._scope.define([node], self._opsets)
-            return made[0] if len(made) == 1 else tuple(made)
+            return made[0] if outputs == 1 else tuple(made)
 
         return make
 
@@ -81,18 +86,24 @@ class Builder:
             return self.initializer(tensor)
         return self.Constant(value=tensor)
 
-    def branch(self, make: Callable[[], str | tuple[str, ...]]) -> GraphProto:
-        """The nodes that `make` adds as a graph without inputs, for If: its outputs are the values that it returns."""
+    def branch(self, make: Callable[..., str | Sequence[str]], inputs: Sequence[TypeProto] = ()) -> GraphProto:
+        """The nodes that `make` adds as a graph, for If, Loop and Scan: its outputs are the values that it returns.
+
+        `make` is given the names of the graph's inputs, which have the types in `inputs`.
+        """
         outer, self.nodes = self.nodes, []
         may_store, self._may_store = self._may_store, False
-        results = make()
+        formals = [self._fresh(f"{self._base}/input") for _ in inputs]
+        self._scope.types.update(zip(formals, inputs, strict=True))
+        results = make(*formals)
         results = (results,) if isinstance(results, str) else results
         made = {name for node in self.nodes for name in node.output}
         # A branch gives out what it makes itself.
         outputs = [name if name in made else self.Identity(name) for name in results]
         graph = GraphProto(name=self._fresh(f"{self._base}/branch"), node=self.nodes)
-        for name in outputs:
-            graph.output.add(name=name).type.CopyFrom(self._scope.type(name) or TypeProto())
+        for infos, names in ((graph.input, formals), (graph.output, outputs)):
+            for name in names:
+                infos.add(name=name).type.CopyFrom(self._scope.type(name) or TypeProto())
         self.nodes, self._may_store = outer, may_store
         self.branches.add(graph.name)
         return graph
@@ -131,6 +142,20 @@ class Builder:
                 "give it in the model's value_info, or infer shapes first",
             )
         return found
+
+    def text(self, value: str) -> str:
+        """The type as schemas write it, such as "seq(tensor(float))"."""
+        found = self._scope.text(value)
+        if found is None:
+            raise RefusedError(
+                f"the type of '{value}' is not known", "give it in the model's value_info, or infer shapes first"
+            )
+        return found
+
+    def item(self, value: str) -> TypeProto:
+        """The type of what lies at an index of a tensor's first axis."""
+        shape = self.known_shape(value)
+        return helper.make_tensor_type_proto(self.dtype(value), shape and shape[1:])
 
     def shape(self, value: str) -> list[int | str | None]:
         """The dimensions, symbolic ones by name and unknown ones as None."""
@@ -183,6 +208,11 @@ class Builder:
     def like(self, number: float | int | bool, value: str) -> np.ndarray:
         """A scalar of the element type of `value`."""
         return np.asarray(number).astype(helper.tensor_dtype_to_np_dtype(self.dtype(value)))
+
+
+def _without_end(names: list[str]) -> list[str]:
+    """The names up to the last one that is not ""."""
+    return names[: max((k + 1 for k, name in enumerate(names) if name), default=0)]
 
 
 def _attribute(name: str, value: Any, known: schemas.Attribute | None) -> AttributeProto:

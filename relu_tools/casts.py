@@ -16,7 +16,7 @@ from relu_tools import schemas
 MOVES = frozenset(
     "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ReverseSequence "
     "Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where Shape Size "
-    "If Constant ConstantOfShape".split()
+    "If".split()
 )
 COMPARES = frozenset(
     "Clip Equal Greater GreaterOrEqual GlobalMaxPool Less LessOrEqual Max MaxPool Min Relu ThresholdedRelu "

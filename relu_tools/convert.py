@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from relu_tools import irversion, schemas
 from relu_tools.facts import Model, elements, free_names, graphs_in
+from relu_tools.inline import Selection, names
 from relu_tools.legalize import Engine, Rewritten, legalize
 from relu_tools.modelfile import ModelFile, open_model, write_model
 from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
@@ -94,8 +95,7 @@ def convert(
     file, back = _open(model)
     opsets = _opsets(file.model)
     targets = _targets(opset, opsets)
-    wanted = _names(inline)
-    conversion = _run(file, back, opsets, targets, ir_version, wanted, Conversion)
+    conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion)
     if verify != "off":
         _verify(conversion, file, verify, seed)
     return conversion
@@ -110,13 +110,27 @@ def convert_version(model: ModelProto, target_version: int) -> ModelProto:
     return convert(model, target_version, verify="off").model
 
 
-def inline(model: AnyModel, ops: Iterable[str] | None = None, *, verify: Verify = "off", seed: int = 0) -> Inlining:
+def inline(
+    model: AnyModel,
+    ops: Iterable[str] | None = None,
+    *,
+    domains: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    primitive: bool = False,
+    missing_at: int | None = None,
+    verify: Verify = "off",
+    seed: int = 0,
+) -> Inlining:
     """Puts function bodies in the place of the nodes that call them, at the opset that the model has.
 
     Args:
         model: A path, a ModelProto or an onnx_ir.Model; it is not changed.
         ops: The functions to expand, such as "Relu" or "my.domain::Op"; None is every function, those that schemas
             define and the model's own.
+        domains: Only functions of these domains.
+        exclude: Functions that stay.
+        primitive: Goes on with the functions that the expanded bodies call, named or not.
+        missing_at: Only what this opset of ai.onnx lacks.
         verify: As for `convert`.
         seed: For the inputs of the verification.
 
@@ -124,8 +138,16 @@ def inline(model: AnyModel, ops: Iterable[str] | None = None, *, verify: Verify 
     """
     file, back = _open(model)
     opsets = _opsets(file.model)
-    wanted = None if ops is None else _names(ops)
-    inlining = _run(file, back, opsets, opsets, "keep", wanted, Inlining)
+    if missing_at is not None:
+        _targets(missing_at, opsets)
+    selection = Selection(
+        ops=None if ops is None else names(ops),
+        domains=None if domains is None else frozenset(map(schemas.normal, domains)),
+        exclude=names(exclude),
+        primitive=primitive,
+        missing_at=missing_at,
+    )
+    inlining = _run(file, back, opsets, opsets, "keep", selection, Inlining)
     if verify != "off":
         _verify(inlining, file, verify, seed)
     return inlining
@@ -175,34 +197,27 @@ def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[
         targets[domain] = version
     # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported.
     ml = "ai.onnx.ml"
-    if ml in opsets and ml not in targets and "" in targets:
+    if ml in opsets and ml not in targets and targets.get("", opsets.get("")) != opsets.get(""):
         targets[ml] = min(opsets[ml], max([1, *(r[3] for r in helper.VERSION_TABLE if r[2] <= targets[""])]))
     return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
 
 
-def _names(ops: Iterable[str]) -> set[tuple[str, str]]:
-    if isinstance(ops, str):
-        raise TypeError("operators are a list of names, such as ['Relu']")
-    pairs = (op.rpartition("::")[::2] for op in ops)
-    return {(schemas.normal(domain), name) for domain, name in pairs}
-
-
 # --- the run -------------------------------------------------------------------------------
-def _run(file, back, opsets, targets, ir_version, wanted, kind):
+def _run(file, back, opsets, targets, ir_version, selection, kind):
     original = file.model
     ir_before = original.ir_version
-    ir_after = irversion.chosen(ir_before, targets.get("", opsets.get("")), ir_version)
+    moves = any(opsets.get(domain) != version for domain, version in targets.items())
+    ir_after = irversion.chosen(ir_before, targets.get("", opsets.get("")) if moves else None, ir_version)
     work = ModelProto()
     work.CopyFrom(original)
-    local = {(schemas.normal(f.domain), f.name) for f in original.functions}
-    old_reader = ir_after < irversion.FUNCTIONS and ir_version != "keep"
+    old_reader = bool(original.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
     engine = legalize(
         Model(original, opsets, file.tensor),
         work,
         targets,
         ir_version=ir_after,
-        expand=(lambda domain, op: True) if wanted is None else (lambda domain, op: (domain, op) in wanted),
-        inline_all=bool(local) and (wanted is None or old_reader),
+        expand=selection,
+        inline_all=old_reader,
     )
     if engine.refusals:
         raise ConversionError(engine.refusals)
@@ -283,17 +298,17 @@ def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapp
 
 # --- proving it ------------------------------------------------------------------------------
 def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
-    from relu_tools import verify
+    from relu_tools.verify import verify, verify_rewrites
 
     if how == "full":
-        verification = verify.verify(file.whole(), result._file.whole(), seed=seed)
+        verification = verify(file.whole(), result._file.whole(), seed=seed)
     else:
         rewrites = [r for r in map(_rewrite, result._rewritten) if r is not None]
         if not rewrites:
             return
         functions = list(file.model.functions)
         targets = result._targets
-        verification = verify.verify_rewrites(
+        verification = verify_rewrites(
             [dataclasses.replace(r, after_opsets=targets, functions=functions) for r in rewrites], seed=seed
         )
     result.report.verification = verification
@@ -302,7 +317,7 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
 
 
 def _rewrite(rewritten: Rewritten) -> Rewrite | None:
-    """A rewritten node as the verifier takes it; None where nothing is left to run, as for a Constant that was stored."""
+    """A rewritten node as the verifier takes it; None where none is left to run, as for a stored Constant."""
     from relu_tools.verify import Rewrite
 
     if not rewritten.after:

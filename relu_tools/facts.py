@@ -124,14 +124,15 @@ class Scope:
         self.is_function = isinstance(graph, onnx.FunctionProto)
         self.types: dict[str, TypeProto | None] = dict(formal_types or {})
         self._texts: dict[str, str | None] = {}
-        self._asserted: dict[str, TypeProto] | None = None
         self._inferred_types: dict[str, TypeProto] | None = None
         self.initializers: dict[str, TensorProto] = {}
         self._sparse: dict[str, Any] = {}
         self.formals = set(graph.input) if self.is_function else {i.name for i in graph.input}
         self.producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
         self._constants: dict[str, TensorProto | None] = {}
-        if not self.is_function:
+        if self.is_function:
+            self.types = {i.name: i.type for i in graph.value_info} | self.types
+        else:
             self.initializers.update((t.name, t) for t in graph.initializer)
             self._sparse.update((t.values.name, t) for t in graph.sparse_initializer)
             self.types.update((i.name, i.type) for i in graph.input if i.type.WhichOneof("value"))

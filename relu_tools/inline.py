@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
-from relu_tools import schemas
+from relu_tools import irversion, schemas
 from relu_tools.report import RefusedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which functions to expand: those named, all of some domains, or all; less those that are excluded.
+
+    `primitive` goes on with whatever functions the expanded bodies call; `missing_at` takes only what an opset of
+    ai.onnx lacks.
+    """
+
+    ops: frozenset[tuple[str, str]] | None = frozenset()
+    domains: frozenset[str] | None = None
+    exclude: frozenset[tuple[str, str]] = frozenset()
+    primitive: bool = False
+    missing_at: int | None = None
+
+    def __call__(self, domain: str, op: str, nested: bool = False) -> bool:
+        """Whether to expand an operator; `nested` where a body that was expanded calls it."""
+        if (domain, op) in self.exclude:
+            return False
+        if nested and self.primitive:
+            return True
+        if self.missing_at is not None and not self._missing(domain, op, self.missing_at):
+            return False
+        if self.domains is not None and domain not in self.domains:
+            return False
+        return self.ops is None or (domain, op) in self.ops
+
+    @staticmethod
+    def _missing(domain: str, op: str, opset: int) -> bool:
+        if schemas.history(domain, op):
+            return domain == "" and schemas.at(domain, op, opset) is None
+        return irversion.of_opset(opset) < irversion.FUNCTIONS
+
+
+def names(ops: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Domain and name of operators written as "Relu" or "my.domain::Op"."""
+    if isinstance(ops, str):
+        raise TypeError("operators are a list of names, such as ['Relu']")
+    pairs = (op.rpartition("::")[::2] for op in ops)
+    return frozenset((schemas.normal(domain), name) for domain, name in pairs)
 
 
 def function_key(function: FunctionProto) -> tuple[str, str, str]:
@@ -64,7 +106,7 @@ def schema_body(
 class Instance:
     """A body's nodes with the call's values in the place of its formal ones.
 
-    Values and nodes are named after the call; a value that the call leaves out is left out, or given a name of its
+    `types` are those that the function's value_info tells. Values and nodes are named after the call; a value that the call leaves out is left out, or given a name of its
     own where it is an output.
     """
 
@@ -90,6 +132,7 @@ class Instance:
             NodeProto(op_type="Identity", name=fresh(f"{self._base}/Identity"), input=[names[formal]], output=[output])
             for formal, output in wanted
         ]
+        self.types = {names[info.name]: info.type for info in function.value_info if info.name in names}
 
     def _name(self, name: str, names: dict[str, str]) -> str:
         found = names.get(name)

@@ -8,18 +8,20 @@ else a refusal. Nodes that a step makes are legalized in turn, until nothing is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from relu_tools import adapters, casts, schemas
 from relu_tools.adapters import KEEP
 from relu_tools.builder import Builder
 from relu_tools.facts import Model, Scope, formal_types, names_in, subgraphs, uses
-from relu_tools.inline import Instance, function_key, schema_body
+from relu_tools.inline import Instance, Selection, function_key, schema_body
 from relu_tools.report import Change, Refusal, RefusedError, Step, qualified
 
 Opsets = Mapping[str, int]
+NOTHING = Selection()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,7 @@ class _Trace:
 class Engine:
     """Legalizes one model in place.
 
-    `targets` are the opsets to reach, by domain; `expand(domain, op)` tells which function operators to expand;
+    `targets` are the opsets to reach, by domain; `expand` tells which functions to expand;
     `inline_all` inlines every model-local function. After `run`, `changes`, `refusals` and the rest tell what was done.
     """
 
@@ -68,13 +70,14 @@ class Engine:
         targets: Opsets,
         *,
         ir_version: int,
-        expand: Callable[[str, str], bool] = lambda domain, op: False,
+        expand: Selection = NOTHING,
         inline_all: bool = False,
         inline_also: Iterable[tuple] = (),
     ):
         self.original, self.work, self.ir_version = original, work, ir_version
         self.targets = {**original.opsets, **targets}
         self.expand, self.inline_all = expand, inline_all
+        self._depth = 0  # of bodies that are being expanded
         self.functions = {function_key(f): f for f in work.functions}
         self.inline_also = set(inline_also)
         self.changes: list[Change] = []
@@ -169,7 +172,8 @@ class Engine:
             trace = _Trace()
             try:
                 result = self._lower(node, scope.opsets, scope, trace, index=index)
-            except RefusedError as error:
+            except (RefusedError, RecursionError) as error:
+                # A refusal is the right answer to rules that lead back to where they came from, too.
                 self._refuse(node.name or _first(node), *_reason(node, error))
                 nodes.append(node)
                 continue
@@ -219,6 +223,8 @@ class Engine:
         if opsets is not self._opsets_seen:
             self._opsets_seen, self._settled, self._kept = opsets, {}, set()
         key = (node.domain, node.op_type)
+        if self._depth and self.expand.primitive:
+            return False
         found = self._settled.get(key)
         if found is None:
             found = self._settled[key] = self._settle(schemas.normal(node.domain), node.op_type, opsets)
@@ -276,15 +282,16 @@ class Engine:
             self.unknown.add(domain)
             return [node]
         opset = opsets[domain]
-        if opset == target and not made and not self.expand(domain, node.op_type):
+        wanted = self.expand(domain, node.op_type, self._depth > 0)
+        if opset == target and not made and not wanted:
             return [node]
         version = schemas.at(domain, node.op_type, max(opset, experimental(domain, node.op_type)))
         if version is None:
-            if opset == target:
+            if opset == target and not made:
                 return [node]
             raise _refusal(Step(node.op_type, None, None, domain), f"no schema of opset {opset} knows it")
-        if self.expand(domain, node.op_type) and (body := self._body(node, version, opsets, scope)) is not None:
-            return self._expand(node, body, opsets, scope, trace, "function body", "body")
+        if wanted and version.has_body:
+            return self._expand_body(node, version, opsets, scope, trace)
         if made:
             admitted = self._admit(node, version, version, opsets, scope, trace)
             if isinstance(admitted, list):
@@ -312,11 +319,19 @@ class Engine:
                     trace.by_type_alone &= not builder.asked_more
                     if made is not KEEP:
                         return self._replace(node, builder, made, written, scope, trace, "adapter", adapter.accuracy)
+                has_body = (domain, node.op_type, version.since) in adapters.BODIES
                 if following is None:
+                    if has_body:
+                        return self._expand_body(node, version, opsets, scope, trace)
                     raise RefusedError(f"it does not exist before opset {version.since}")
                 if adapter is None and not adapters.is_same(domain, node.op_type, step.source, step.target):
                     raise RefusedError("this step has no rule yet", "relu-tools explain shows what changed")
-                admitted = self._admit(node, following, version, next_opsets, scope, trace)
+                try:
+                    admitted = self._admit(node, following, version, next_opsets, scope, trace)
+                except RefusedError:
+                    if has_body and following.since < version.since:
+                        return self._expand_body(node, version, opsets, scope, trace)
+                    raise
             except RefusedError as error:
                 raise _refusal(step, error.reason, error.advice, error) from None
             if isinstance(admitted, list):
@@ -413,7 +428,7 @@ class Engine:
         stored = {tensor.name: tensor for tensor in builder.initializers}
         names: dict[str, str] = {}
         for output, result in zip(node.output, results, strict=False):
-            if not output:
+            if not output or not result:
                 continue
             if result in makers and result not in names:
                 names[result] = output
@@ -437,7 +452,7 @@ class Engine:
     # --- functions and bodies --------------------------------------------------------
     def _call(self, node, key, scope, trace, index) -> list[NodeProto]:
         function = self.functions[key]
-        if not (self.inline_all or key in self.inline_also or self.expand(*key[:2])):
+        if not (self.inline_all or key in self.inline_also or self.expand(*key[:2], self._depth > 0)):
             self._subgraphs(node, scope.opsets, scope, index)
             self._called.setdefault(key, []).append([scope.type(name) if name else None for name in node.input])
             return [node]
@@ -450,9 +465,21 @@ class Engine:
         trace.calls = trace.calls[:-1]
         return result
 
-    def _body(self, node, version, opsets, scope) -> FunctionProto | None:
+    def _expand_body(self, node, version, opsets, scope, trace) -> list[NodeProto]:
+        """The body that the node's schema defines, in its place."""
+        made: list[NodeProto] = []
+        if node.op_type == "Range":
+            # Runtimes take vectors of one element for the scalars that Range asks for; its body does not.
+            builder = self._builder(node, opsets, scope)
+            scalars = [
+                name if scope.shape(name) == [] else builder.Reshape(name, np.zeros(0, np.int64)) for name in node.input
+            ]
+            made = [n for b in builder.nodes for n in self._lower(b, opsets, scope, trace, made=True)]
+            trace.initializers.extend(builder.initializers)
+            node = NodeProto(op_type="Range", name=node.name, input=scalars, output=node.output)
         types = [scope.type(name) if name else None for name in node.input]
-        return schema_body(node, version, opsets[version.domain], types)
+        body = schema_body(node, version, opsets[version.domain], types)
+        return made + self._expand(node, body, opsets, scope, trace, "function body", "body")
 
     def _expand(self, node, function, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
         instance = Instance(node, function, self.fresh)
@@ -464,7 +491,13 @@ class Engine:
         trace.took(means, accuracy)
         _inherit(node, instance.nodes)
         scope.define(instance.nodes, own, instead=schemas.normal(node.domain) not in schemas.domains())
-        return [n for made in instance.nodes for n in self._lower(made, own, scope, trace)]
+        for name, type_ in instance.types.items():
+            scope.types.setdefault(name, type_)
+        self._depth += 1
+        try:
+            return [n for made in instance.nodes for n in self._lower(made, own, scope, trace)]
+        finally:
+            self._depth -= 1
 
     def _subgraphs(self, node: NodeProto, opsets: Opsets, scope: Scope, index: int | None) -> None:
         for a, g, graph in subgraphs(node):
@@ -504,7 +537,7 @@ def legalize(
     targets: Opsets,
     *,
     ir_version: int,
-    expand: Callable[[str, str], bool] = lambda domain, op: False,
+    expand: Selection = NOTHING,
     inline_all: bool = False,
 ) -> Engine:
     """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused."""
@@ -582,8 +615,10 @@ def _refusal(step: Step, reason: str, advice: str = "", inner: RefusedError | No
     return error
 
 
-def _reason(node: NodeProto, error: RefusedError) -> tuple[Step, str, str]:
+def _reason(node: NodeProto, error: RefusedError | RecursionError) -> tuple[Step, str, str]:
     step = getattr(error, "step", Step(node.op_type, None, None, schemas.normal(node.domain)))
+    if isinstance(error, RecursionError):
+        return step, "its steps do not come to an end", ""
     return step, error.reason, error.advice
 
 

@@ -61,20 +61,20 @@ def broadcast_one_way(op, A, B):
     if shapes[1] == [] or (shapes[1] == [1] and op.rank(A) > 0):
         return op.again(A, B, broadcast=1)
     a, b = op.shape(A), op.shape(B)
-    if len(b) > len(a) or (len(a) == len(b) and _covers(b, a) and not _covers(a, b)) or a == []:
-        if op.type == "Sub":
-            return op.Add(op.Neg(B), A)
-        if op.type not in SWAPPED:
+    make = op.again
+    if len(b) > len(a) or (len(a) == len(b) and _covers(b, a)):
+        if op.type not in SWAPPED and op.type != "Sub":
             raise RefusedError(f"before 7 the first operand must have the result's shape, here {a} against {b}")
-        return getattr(op, SWAPPED[op.type])(B, A)
+        make = op.Add if op.type == "Sub" else getattr(op, SWAPPED[op.type])
+        A, B, a, b = (op.Neg(B) if op.type == "Sub" else B), A, b, a
     aligned = [1] * (len(a) - len(b)) + b
     inner = [k for k, dim in enumerate(aligned) if dim != 1]
-    first, last = (inner[0], inner[-1] + 1) if inner else (len(a), len(a))
+    first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
     if any(aligned[k] is None or aligned[k] != a[k] for k in range(first, last)):
         raise RefusedError(f"before 7 an operand cannot be broadcast like this: {a} with {b}")
     if len(b) != last - first:
         B = op.Reshape(B, np.array([d if isinstance(d, int) else -1 for d in aligned[first:last]], np.int64))
-    return op.again(A, B, broadcast=1, axis=first)
+    return make(A, B, broadcast=1, axis=first if inner else None)
 
 
 def _covers(a: list, b: list) -> bool:

@@ -41,7 +41,7 @@ def cast_number(op, input, *, to):
 @adapter("Cast", 6, 1)
 def cast_word(op, input, *, to):
     """6 has the type's number in TensorProto, 1 its name."""
-    return op.Cast(input, to=T.DataType.Name(to))
+    return op.Cast(input, to=to)
 
 
 @adapter("Cast", 19, 13)
@@ -174,7 +174,7 @@ def expand(op, input, shape):
 
 
 # --- Where ---------------------------------------------------------------------------------
-@adapter("Where", 9, None)
+@adapter("Where", 9, None, opset=9)
 def where(op, condition, X, Y):
     """9 is its first version.
 
