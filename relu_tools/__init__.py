@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relu_tools.check import Compatibility, check
-    from relu_tools.convert import Conversion, Inlining, VerificationError, convert, convert_version, inline
-    from relu_tools.explain import explain
+    from relu_tools.compatibility import Compatibility, check
+    from relu_tools.conversion import Conversion, Inlining, VerificationError, convert, convert_version, inline
+    from relu_tools.explanation import explain
     from relu_tools.report import Change, ConversionError, ModelFileError, Refusal, Report, Step
-    from relu_tools.verify import Verification, verify
+    from relu_tools.verification import Verification, verify
 
 _HOMES = {
-    "check": ("Compatibility", "check"),
-    "convert": ("Conversion", "Inlining", "VerificationError", "convert", "convert_version", "inline"),
-    "explain": ("explain",),
+    "compatibility": ("Compatibility", "check"),
+    "conversion": ("Conversion", "Inlining", "VerificationError", "convert", "convert_version", "inline"),
+    "explanation": ("explain",),
     "report": ("Change", "ConversionError", "ModelFileError", "Refusal", "Report", "Step"),
-    "verify": ("Verification", "verify"),
+    "verification": ("Verification", "verify"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from relu_tools import schemas
+from relu_tools import schemas, signs
 from relu_tools.facts import Scope
 from relu_tools.report import RefusedError
 
@@ -45,6 +45,7 @@ class Builder:
         self.asked_more = False
         self.branches: set[str] = set()
         self.branching: set[str] = set()
+        self.rounding = False
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
@@ -132,6 +133,15 @@ class Builder:
         self.asked_more = True
         return tuple(name if self._is_read(name) else "" for name in self._node.output)
 
+    @property
+    def listed(self) -> int:
+        """How many outputs the node lists, whether or not something reads them."""
+        return len(_without_end(list(self._node.output)))
+
+    def rounds(self) -> None:
+        """Says that what an adapter declares to be exact is so but for rounding, for this node."""
+        self.rounding = True
+
     # --- questions -----------------------------------------------------------------
     def dtype(self, value: str) -> int:
         """The element type, as in TensorProto.DataType."""
@@ -156,6 +166,15 @@ class Builder:
         """The type of what lies at an index of a tensor's first axis."""
         shape = self.known_shape(value)
         return helper.make_tensor_type_proto(self.dtype(value), shape and shape[1:])
+
+    def count(self, value: str) -> str:
+        """Says of a value that it holds no integer below 0; gives it back."""
+        self._scope.counts.add(value)
+        return value
+
+    def tell(self, value: str, dtype: int, shape: Sequence[int | str | None]) -> None:
+        """Makes the type of a value known that its operator does not infer."""
+        self._scope.types[value] = helper.make_tensor_type_proto(dtype, shape)
 
     def shape(self, value: str) -> list[int | str | None]:
         """The dimensions, symbolic ones by name and unknown ones as None."""
@@ -192,6 +211,11 @@ class Builder:
                 f"'{value}' must be a constant", "make it an initializer, or fold constants before converting"
             )
         return found
+
+    def nonnegative(self, value: str) -> bool:
+        """Whether it is known of integers that none is below 0."""
+        self.asked_more = True
+        return signs.nonnegative(self._scope, value)
 
     @staticmethod
     def value(given: Any) -> Any:

@@ -14,23 +14,26 @@ from onnx import TensorProto
 from relu_tools import schemas
 
 MOVES = frozenset(
-    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ReverseSequence "
-    "Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where Shape Size "
-    "If".split()
+    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity MaxUnpool OneHot Pad Reshape "
+    "ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu "
+    "Unsqueeze Upsample Where Shape Size Unique".split()
 )
 COMPARES = frozenset(
     "Clip Equal Greater GreaterOrEqual GlobalMaxPool Less LessOrEqual Max MaxPool Min Relu ThresholdedRelu "
-    "Abs Sign ArgMax ArgMin ReduceMax ReduceMin TopK Hardmax".split()
+    "Abs Sign ArgMax ArgMin IsInf IsNaN ReduceMax ReduceMin TopK Hardmax".split()
 )
 WRAPS = frozenset("Add Sub Mul Div Neg Sum Mod ReduceSum ReduceProd CumSum PRelu".split())
 ROUNDS = frozenset(
-    "Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Celu Conv ConvTranspose Cos Cosh Div Elu "
-    "Erf Exp Floor Gemm GlobalAveragePool GlobalLpPool HardSigmoid HardSwish InstanceNormalization LRN LeakyRelu Log "
-    "LogSoftmax LpPool MatMul Mean Mish Mul Neg PRelu Pow Reciprocal Round Selu Sigmoid Sin Sinh Softmax Softplus "
-    "Softsign Sqrt Sub Sum Tan Tanh Abs".split()
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Celu Conv ConvTranspose Cos Cosh "
+    "CumSum DeformConv Det Div Einsum Elu Erf Exp Floor GRU Gemm GlobalAveragePool GlobalLpPool GridSample "
+    "HardSigmoid HardSwish InstanceNormalization LRN LSTM LeakyRelu Log LogSoftmax LpNormalization LpPool MatMul "
+    "MaxRoiPool Mean MeanVarianceNormalization Mish Mod Mul Neg NegativeLogLikelihoodLoss PRelu Pow RNN Reciprocal "
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare RoiAlign Round "
+    "Selu Sigmoid Sin Sinh Softmax SoftmaxCrossEntropyLoss Softplus Softsign Sqrt Sub Sum Tan Tanh".split()
 )
 
 _T = TensorProto
+FLOAT8 = frozenset((_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ))
 # The types that hold every value of the key, those that runtimes have kernels for first.
 _HOLDS = {
     _T.BOOL: (_T.UINT8, _T.INT32, _T.FLOAT),
@@ -43,6 +46,7 @@ _HOLDS = {
     _T.FLOAT16: (_T.FLOAT, _T.DOUBLE),
     _T.BFLOAT16: (_T.FLOAT, _T.DOUBLE),
     _T.FLOAT: (_T.DOUBLE,),
+    **dict.fromkeys(FLOAT8, (_T.FLOAT, _T.FLOAT16)),
 }
 _WIDER = {
     _T.INT8: (_T.INT32, _T.INT64),

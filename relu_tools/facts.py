@@ -123,6 +123,7 @@ class Scope:
         self.model, self.graph, self.opsets, self.parent, self.path = model, graph, dict(opsets), parent, path
         self.is_function = isinstance(graph, onnx.FunctionProto)
         self.types: dict[str, TypeProto | None] = dict(formal_types or {})
+        self.counts: set[str] = set()  # values that are said to hold no integer below 0
         self._texts: dict[str, str | None] = {}
         self._inferred_types: dict[str, TypeProto] | None = None
         self.initializers: dict[str, TensorProto] = {}

@@ -13,14 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from relu_tools import adapters, casts, schemas
+from relu_tools import adapters, casts, irversion, schemas
 from relu_tools.adapters import KEEP
 from relu_tools.builder import Builder
-from relu_tools.facts import Model, Scope, formal_types, names_in, subgraphs, uses
-from relu_tools.inline import Instance, Selection, function_key, schema_body
+from relu_tools.facts import Model, Scope, formal_types, free_names, names_in, subgraphs, uses
+from relu_tools.inlining import Instance, Selection, function_key, schema_body
 from relu_tools.report import Change, Refusal, RefusedError, Step, qualified
 
 Opsets = Mapping[str, int]
+
+# What adapters of other domains write nodes of ai.onnx in; the steps from there bring those to the target.
+WRITTEN = 13
 NOTHING = Selection()
 
 
@@ -76,6 +79,8 @@ class Engine:
     ):
         self.original, self.work, self.ir_version = original, work, ir_version
         self.targets = {**original.opsets, **targets}
+        if irversion.ML in self.targets:
+            self.targets.setdefault("", irversion.opset_of_ml(self.targets[irversion.ML]))
         self.expand, self.inline_all = expand, inline_all
         self._depth = 0  # of bodies that are being expanded
         self.functions = {function_key(f): f for f in work.functions}
@@ -112,11 +117,11 @@ class Engine:
         for kind, infos in (("input", graph.input), ("output", graph.output)):
             for info in infos:
                 text = schemas.type_text(info.type)
-                if text is not None and text not in possible:
+                if text is not None and text not in possible and _birth(text):
                     self._refuse(
                         info.name,
                         Step(f"graph {kind}", self.original.opsets[""], target),
-                        f"no {text[7:-1] if text.startswith('tensor(') else text} before opset {_birth(text)}",
+                        _unborn(text),
                         "change the model's interface, or stay at that opset",
                     )
 
@@ -151,6 +156,8 @@ class Engine:
             domain = schemas.normal(opset.domain)
             if domain in self.targets:
                 opset.version = self.targets[domain]
+        if "" not in opsets and any(schemas.normal(node.domain) == "" for node in function.node):
+            function.opset_import.add(domain="", version=self.targets[""])
 
     # --- one graph -----------------------------------------------------------------
     def _graph(self, graph: GraphProto | FunctionProto, scope: Scope) -> None:
@@ -273,10 +280,8 @@ class Engine:
             return self._call(node, key, scope, trace, index)
         if not made:
             self._subgraphs(node, opsets, scope, index)
-        elif node.name in self._branching:
-            self._branching.remove(node.name)
-            for _, _, graph in subgraphs(node):
-                self._branch(graph, opsets, scope, trace)
+        else:
+            self._branches(node, opsets, scope, trace)
         target = self.targets.get(domain)
         if domain not in schemas.domains() or domain not in opsets or target is None:
             self.unknown.add(domain)
@@ -308,17 +313,18 @@ class Engine:
             step = Step(node.op_type, version.since, following and following.since, domain)
             # The opset of whatever stands in the node's place: the last before its version, or the first of the next.
             there = following.since if following is not None and following.since > version.since else version.since - 1
-            next_opsets = {**opsets, domain: there}
+            next_opsets = {**opsets, "": WRITTEN, domain: there}
             adapter = adapters.TABLE.get((domain, node.op_type, step.source, step.target))
             try:
                 if adapter is not None:
-                    written = {**opsets, domain: adapter.opset or there}
+                    written = {**next_opsets, domain: adapter.opset or there}
                     builder = self._builder(node, written, scope)
                     inputs, attributes = schemas.bind(node, version)
                     made = adapter.function(builder, *inputs, **attributes)
                     trace.by_type_alone &= not builder.asked_more
                     if made is not KEEP:
-                        return self._replace(node, builder, made, written, scope, trace, "adapter", adapter.accuracy)
+                        accuracy = "rounding" if builder.rounding else adapter.accuracy
+                        return self._replace(node, builder, made, written, scope, trace, "adapter", accuracy)
                 has_body = (domain, node.op_type, version.since) in adapters.BODIES
                 if following is None:
                     if has_body:
@@ -352,7 +358,7 @@ class Engine:
             formal = next((f for f in (*version.inputs, *version.outputs) if f.var == violation.var), None)
             route = casts.through(node.op_type, dtype, formal.types) if formal is not None and dtype else None
             if route is None:
-                raise _blocked(node, violation, self.targets[version.domain])
+                raise _blocked(node, violation, self._possible())
             wide[violation.var] = route[0]
             accuracy = route[1]
         builder = self._builder(node, opsets, scope)
@@ -373,7 +379,10 @@ class Engine:
         for k, name in enumerate(node.output):
             formal = version.output(k)
             if name and formal is not None and formal.var in wide:
-                results.append(builder.Cast(made[k], to=scope.dtype(name)))
+                dtype = scope.dtype(name)
+                # Saturating would make an infinity of float8 the largest number.
+                saturate = 0 if dtype in casts.FLOAT8 else None
+                results.append(builder.Cast(made[k], to=dtype, saturate=saturate))
             else:
                 results.append(made[k])
         return tuple(results)
@@ -413,13 +422,18 @@ class Engine:
 
     def _replace(self, node, builder, results, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
         results = (results,) if isinstance(results, str) else tuple(results)
+        _leave_out_unused(builder, results)
         self._name_outputs(node, builder, results)
         trace.took(means, accuracy)
         trace.asked.extend((scope, name) for name in builder.asked)
         trace.initializers.extend(builder.initializers)
-        _inherit(node, builder.nodes)
         scope.define(builder.nodes, opsets)
+        if any(made.domain == "" for made in builder.nodes):
+            self.needed.setdefault("", self.targets[""])
         self._branching |= builder.branching
+        for made in builder.nodes:
+            self._branches(made, opsets, scope, trace)
+        _inherit(node, builder.nodes)
         return [n for made in builder.nodes for n in self._lower(made, opsets, scope, trace, made=True)]
 
     def _name_outputs(self, node: NodeProto, builder: Builder, results: tuple[str, ...]) -> None:
@@ -444,10 +458,7 @@ class Engine:
                     )
                 )
         for made in builder.nodes:
-            for values in (made.input, made.output):
-                for k, name in enumerate(values):
-                    if name in names:
-                        values[k] = names[name]
+            _rename(made, names)
 
     # --- functions and bodies --------------------------------------------------------
     def _call(self, node, key, scope, trace, index) -> list[NodeProto]:
@@ -505,12 +516,20 @@ class Engine:
             types = formal_types(node, graph, scope)
             self._graph(graph, Scope(self.original, graph, opsets, scope, path, types))
 
+    def _branches(self, node: NodeProto, opsets: Opsets, scope: Scope, trace: _Trace) -> None:
+        """Legalizes the graphs of a node that a builder made, once, where the builder made those too."""
+        if node.name in self._branching:
+            self._branching.remove(node.name)
+            for _, _, graph in subgraphs(node):
+                self._branch(graph, opsets, scope, trace)
+
     def _branch(self, graph: GraphProto, opsets: Opsets, scope: Scope, trace: _Trace) -> None:
         """Legalizes a graph that a builder made."""
         inner = Scope(self.original, graph, opsets, scope, None)
         nodes = [n for made in graph.node for n in self._lower(made, opsets, inner, trace, made=True)]
         del graph.node[:]
         graph.node.extend(nodes)
+        self._tell_types(nodes, graph, inner)
 
     def fresh(self, hint: str) -> str:
         """A name that no value and no node of the model has."""
@@ -539,8 +558,12 @@ def legalize(
     ir_version: int,
     expand: Selection = NOTHING,
     inline_all: bool = False,
+    yielding: Iterable[str] = (),
 ) -> Engine:
-    """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused."""
+    """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused.
+
+    Domains that are `yielding` stay as they are where their operators refuse to go.
+    """
     also: set[tuple] = set()
     pristine = None
     while True:
@@ -555,6 +578,12 @@ def legalize(
         except _Restart as restart:
             also.add(restart.args[0])
             work.CopyFrom(pristine)  # type: ignore[arg-type]
+            continue
+        stuck = {refusal.step.domain for refusal in engine.refusals}.intersection(yielding)
+        if stuck:
+            targets = {**targets, **{domain: original.opsets[domain] for domain in stuck}}
+            yielding = set(yielding) - stuck
+            work.CopyFrom(original.proto)
             continue
         prune(engine)
         return engine
@@ -587,12 +616,40 @@ def experimental(domain: str, op: str) -> int:
     return schemas.EXPERIMENTAL.get(op, 0) if domain == "" else 0
 
 
+def _leave_out_unused(builder: Builder, results: Sequence[str]) -> None:
+    """Takes out what an adapter made and then had no use for."""
+    wanted, kept = set(results), []
+    for node in reversed(builder.nodes):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(free_names([node]))
+    builder.nodes = kept[::-1]
+    builder.initializers = [tensor for tensor in builder.initializers if tensor.name in wanted]
+
+
 def _first(node: NodeProto) -> str:
     return next((name for name in node.output if name), node.op_type)
 
 
+def _unborn(text: str) -> str:
+    return f"no {text[7:-1] if text.startswith('tensor(') else text} before opset {_birth(text)}"
+
+
 def _birth(text: str) -> int:
     return next((opset for opset in range(1, schemas.newest() + 1) if text in schemas.types_at(opset)), 0)
+
+
+def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Gives values other names, in the node's graphs too."""
+    for values in (node.input, node.output):
+        for k, name in enumerate(values):
+            if name in names:
+                values[k] = names[name]
+    for _, _, graph in subgraphs(node):
+        for inner in graph.node:
+            _rename(inner, names)
+        for info in graph.output:
+            info.name = names.get(info.name, info.name)
 
 
 def _inherit(node: NodeProto, made: Sequence[NodeProto]) -> None:
@@ -622,10 +679,10 @@ def _reason(node: NodeProto, error: RefusedError | RecursionError) -> tuple[Step
     return step, error.reason, error.advice
 
 
-def _blocked(node: NodeProto, violation: schemas.Violation, target: int) -> RefusedError:
+def _blocked(node: NodeProto, violation: schemas.Violation, possible: frozenset[str]) -> RefusedError:
     text = violation.type
-    if text and text not in schemas.types_at(target):
-        return RefusedError(f"no {text[7:-1]} before opset {_birth(text)}")
+    if text and text not in possible and _birth(text):
+        return RefusedError(_unborn(text))
     if "is not known" in violation.text:
         return RefusedError(violation.text, "give it in the model's value_info, or infer shapes first")
     return RefusedError(violation.text)

@@ -13,7 +13,7 @@ import pytest
 
 from relu_tools.compare import BIT_EXACT, DIFFERENT, WITHIN_ROUNDING
 from relu_tools.runners import run_jobs
-from relu_tools.verify import Rewrite, Verification, verify, verify_rewrites
+from relu_tools.verification import Rewrite, Verification, verify, verify_rewrites
 
 
 @dataclasses.dataclass(frozen=True)

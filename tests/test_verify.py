@@ -18,7 +18,7 @@ from relu_tools import judging, runners
 from relu_tools.attribute_values import undefined_values
 from relu_tools.compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED, WITHIN_ROUNDING, Bound, Figures, compare, ulps
 from relu_tools.report import ModelFileError
-from relu_tools.verify import Rewrite, Verification, verify, verify_rewrites
+from relu_tools.verification import Rewrite, Verification, verify, verify_rewrites
 
 EXACT = Bound.of("exact")
 
@@ -313,7 +313,7 @@ def test_equal_rewrites_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ran.extend(jobs)
         return real(jobs, *rest)
 
-    monkeypatch.setattr("relu_tools.verify.run_jobs", counting)
+    monkeypatch.setattr("relu_tools.verification.run_jobs", counting)
     text = "(float[{n}] {a}) => (float[{n}] {b}) {{ {b} = Relu({a}) }}"
     one, two = text.format(n="N", a="x", b="y"), text.format(n="M", a="in", b="out")
     three = text.format(n="5", a="x", b="y")
@@ -384,7 +384,7 @@ def test_importing_is_light() -> None:
     import subprocess
 
     heavy = ("onnxruntime", "onnx.reference", "rich")
-    code = f"import sys, relu_tools.verify; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, relu_tools.verification; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.stdout.strip() == "[]", done.stderr
 

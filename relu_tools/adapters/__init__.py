@@ -42,6 +42,7 @@ class Adapter:
 
 TABLE: dict[tuple[str, str, int, int | None], Adapter] = {}
 SAME: set[tuple[str, str, int, int]] = set()
+BODIES: set[tuple[str, str, int]] = set()
 
 
 def adapter(
@@ -91,6 +92,21 @@ def same(ops: str, *versions: int, domain: str = "") -> None:
             SAME.add((domain, op, lower, upper))
 
 
+def by_body(ops: str, *versions: int, domain: str = "") -> None:
+    """Declares that these versions' function bodies compute what the operators do: they stand for the step down.
+
+    For operators whose schema has a body that was compared with them and found equal, at every element type.
+    """
+    for op in ops.split():
+        for version in versions:
+            if version > schemas.newest(domain):
+                continue
+            found = schemas.at(domain, op, version)
+            if found is None or found.since != version or not found.has_body:
+                raise ValueError(f"{op} {version} has no function body")
+            BODIES.add((domain, op, version))
+
+
 def is_same(domain: str, op: str, source: int, target: int) -> bool:
     """Whether the step kept the meaning, by declaration."""
     return (domain, op, min(source, target), max(source, target)) in SAME
@@ -120,5 +136,8 @@ def _check_parameters(function: Callable, domain: str, op: str, source: int) -> 
             raise ValueError(f"{function.__name__}: '{parameter.name}' is no formal of {op} {source}")
 
 
-for _family in ("activation", "control", "logical", "math", "nn", "tensor"):
+for _family in (
+    "activation", "cast", "control", "functions", "generator", "image", "indexing", "linear", "logical", "math",
+    "ml", "nn", "normalization", "numeric", "padding", "pooling", "reduction", "resize", "rnn", "sequence", "shapes", "slicing", "tensor",
+):
     importlib.import_module(f"relu_tools.adapters.{_family}")

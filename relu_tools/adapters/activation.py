@@ -7,6 +7,7 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from relu_tools.adapters import FLOATS, KEEP, adapter, same
+from relu_tools.adapters.logical import lay
 from relu_tools.report import RefusedError
 
 same("Relu", 1, 6, 13, 14)
@@ -16,6 +17,8 @@ same("Elu Selu HardSigmoid", 1, 6, 22)
 same("Softplus Softsign", 1, 22)
 same("ThresholdedRelu", 10, 22)
 same("Celu", 12, 28)
+same("HardSwish", 14, 22)
+same("Mish", 18, 22)
 same("Sigmoid Tanh", 1, 6, 13)
 same("Softmax LogSoftmax Hardmax", 1, 11)
 
@@ -75,15 +78,15 @@ def in_float(op, X, *, alpha):
     return op.Cast(op.again(op.Cast(X, to=T.FLOAT), alpha=_rounded(alpha)), to=dtype)
 
 
-@adapter("Selu", 22, 6)
-def selu(op, X, *, alpha, gamma):
+@adapter("Selu HardSigmoid", 22, 6)
+def in_float_with_two(op, X, **attributes):
     """22 adds bfloat16.
 
     The attributes are rounded to it as the function body does; float holds every bfloat16, the result is rounded once.
     """
     if op.dtype(X) != T.BFLOAT16:
         return KEEP
-    wide = op.again(op.Cast(X, to=T.FLOAT), alpha=_rounded(alpha), gamma=_rounded(gamma))
+    wide = op.again(op.Cast(X, to=T.FLOAT), **{name: _rounded(value) for name, value in attributes.items()})
     return op.Cast(wide, to=T.BFLOAT16)
 
 
@@ -130,14 +133,17 @@ def prelu_channels(op, X, slope):
 def prelu_to_channels(op, X, slope):
     """7 broadcasts the slope as numpy does, 6 has one for each channel or one for all.
 
-    A slope that varies along the channels alone loses its dimensions of 1; any other is refused.
+    A slope that varies along the channels alone loses its dimensions of 1. Any other is given X's shape, and X
+    multiplied by its power of 1 where X is negative and of 0 where not, which is 1 whatever the slope.
     """
     shape = op.shape(slope)
     if all(dim == 1 for dim in shape):
         return KEEP if len(shape) == 1 else op.PRelu(X, op.Reshape(slope, np.array([1])))
     aligned = [1] * (op.rank(X) - len(shape)) + shape
     if any(dim != 1 for k, dim in enumerate(aligned) if k != 1):
-        raise RefusedError(f"before 7 the slope varies along the channels alone, here its shape is {shape}")
+        zeros = op.Cast(op.Less(X, X), to=op.dtype(X))
+        slope = lay(op, op.Add, zeros, slope, op.shape(X), shape)
+        return op.Mul(op.Pow(slope, op.Cast(op.Less(X, zeros), to=op.dtype(X))), X)
     return KEEP if len(shape) == 1 else op.PRelu(X, op.Reshape(slope, np.array([-1])))
 
 

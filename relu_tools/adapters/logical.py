@@ -8,6 +8,8 @@ from onnx import TensorProto as T
 from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
 from relu_tools.report import RefusedError
 
+UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+HALF = 2.0**16
 LARGEST_EXACT = 2**53  # up to here every integer is a double
 
 same("Add Sub Mul Div", 1, 6, 7, 13, 14)
@@ -52,8 +54,8 @@ SWAPPED = {
 def broadcast_one_way(op, A, B):
     """7 broadcasts as numpy does; before it B is laid along axes of A that follow each other.
 
-    Dimensions of 1 around B are taken away; where A is the smaller one the operands change places if the operator
-    allows it. What is left, or is not known, is refused.
+    Where A is the smaller one the operands change places, or it is added to zeros of B's shape. Shapes that are not
+    known are refused.
     """
     shapes = op.known_shape(A), op.known_shape(B)
     if shapes[0] is not None and shapes[0] == shapes[1] and None not in shapes[0]:
@@ -61,20 +63,68 @@ def broadcast_one_way(op, A, B):
     if shapes[1] == [] or (shapes[1] == [1] and op.rank(A) > 0):
         return op.again(A, B, broadcast=1)
     a, b = op.shape(A), op.shape(B)
-    make = op.again
-    if len(b) > len(a) or (len(a) == len(b) and _covers(b, a)):
-        if op.type not in SWAPPED and op.type != "Sub":
-            raise RefusedError(f"before 7 the first operand must have the result's shape, here {a} against {b}")
-        make = op.Add if op.type == "Sub" else getattr(op, SWAPPED[op.type])
-        A, B, a, b = (op.Neg(B) if op.type == "Sub" else B), A, b, a
+    if len(b) < len(a) or (len(a) == len(b) and not _covers(b, a)):
+        return lay(op, op.again, A, B, a, b)
+    if op.type in SWAPPED:
+        return lay(op, getattr(op, SWAPPED[op.type]), B, A, b, a)
+    if op.type == "Sub" and op.dtype(B) not in UNSIGNED:
+        return lay(op, op.Add, op.Neg(B), A, b, a)
+    # A comparison of a float with itself is false even for NaN and infinity.
+    zeros = op.Cast(op.Less(B, B), to=op.dtype(B)) if op.dtype(B) in FLOATS else op.Sub(B, B)
+    return op.again(lay(op, op.Add, zeros, A, b, a), B)
+
+
+def lay(op, make, A, B, a, b):
+    """`make` of A and B, which have these shapes, with B laid along axes of A.
+
+    Dimensions of 1 are taken away from B, and A is turned so that the others follow each other. Where A has a 1 and B
+    has not, A is repeated, if the size is known.
+    """
     aligned = [1] * (len(a) - len(b)) + b
     inner = [k for k, dim in enumerate(aligned) if dim != 1]
-    first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
-    if any(aligned[k] is None or aligned[k] != a[k] for k in range(first, last)):
-        raise RefusedError(f"before 7 an operand cannot be broadcast like this: {a} with {b}")
-    if len(b) != last - first:
-        B = op.Reshape(B, np.array([d if isinstance(d, int) else -1 for d in aligned[first:last]], np.int64))
-    return make(A, B, broadcast=1, axis=first if inner else None)
+    repeats = [aligned[k] if k in inner and a[k] == 1 else 1 for k in range(len(a))]
+    a = [dim if times == 1 else times for dim, times in zip(a, repeats, strict=True)]
+    if any(aligned[k] is None or aligned[k] != a[k] for k in inner) or not all(isinstance(n, int) for n in repeats):
+        raise RefusedError(f"before 7 an operand cannot be broadcast like this: {op.shape(A)} with {b}")
+    if any(times != 1 for times in repeats):
+        A = op.Tile(A, np.array(repeats))
+    between = range(inner[0], inner[-1] + 1) if inner else []
+    if all(aligned[k] == a[k] for k in between):
+        inner = list(between)
+    ones = [k - len(a) + len(b) for k in range(len(a) - len(b), len(a)) if k not in inner]
+    B = op.Squeeze(B, axes=ones) if ones else B
+    if inner == list(between):
+        return make(A, B, broadcast=1, axis=inner[0] if inner else None)
+    perm = inner + [k for k in range(len(a)) if k not in inner]
+    turned = make(op.Transpose(A, perm=perm), B, broadcast=1, axis=0)
+    return op.Transpose(turned, perm=np.argsort(perm))
+
+
+@adapter("Add Sub Mul Div", 6, 1)
+def arithmetic_of_integers(op, A, B, *, axis, broadcast):
+    """6 adds the integers of 32 and 64 bits.
+
+    Those of 32 bits are exact in double: sums, differences, quotients (a Cast drops the fraction), and products of one
+    with the halves of the other; a Cast by way of int64 keeps the low bits.
+    """
+    dtype = op.dtype(A)
+    if dtype in FLOATS or dtype in WIDE_INTEGERS:
+        return KEEP
+    A, B = op.Cast(A, to=T.DOUBLE), op.Cast(B, to=T.DOUBLE)
+    if op.type == "Mul":
+        high, low = halves(op, B, broadcast=1)
+        high = halves(op, op.Mul(A, high, axis=axis, broadcast=broadcast), broadcast=1)[1]
+        low = op.Mul(A, low, axis=axis, broadcast=broadcast)
+        result = op.Add(low, op.Mul(high, np.float64(HALF), broadcast=1))
+    else:
+        result = op.again(A, B, axis=axis, broadcast=broadcast)
+    return op.Cast(op.Cast(result, to=T.INT64), to=dtype)
+
+
+def halves(op, x, **scalar):
+    """The quotient by 2^16 of a double without a fraction, rounded down, and the rest; `scalar` lets a scalar spread."""
+    high = op.Floor(op.Mul(x, np.float64(1 / HALF), **scalar))
+    return high, op.Sub(x, op.Mul(high, np.float64(HALF), **scalar))
 
 
 def _covers(a: list, b: list) -> bool:

@@ -1,4 +1,4 @@
-"""Steps of the other operators in ONNX's defs/math: unary functions, Max and its like, Clip, Gemm, MatMul."""
+"""Steps of the other operators in ONNX's defs/math: unary functions, Max and its like, Clip."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, WIDE_INTEGERS, adapter, same
-from relu_tools.report import RefusedError
 
 same("Max Min", 1, 6, 8, 12, 13)
 same("Sum Mean", 1, 6, 8, 13)
@@ -16,8 +15,6 @@ same("Abs Ceil Exp Floor Log Neg Reciprocal Sqrt", 1, 6, 13)
 same("Erf Sign", 9, 13)
 same("Sin Cos Tan Asin Acos Atan", 7, 22)
 same("Sinh Cosh Asinh Acosh Atanh", 9, 22)
-same("MatMul", 1, 9, 13)
-same("Gemm", 1, 6, 7, 9, 11, 13)
 same("Clip", 1, 6, 11, 12, 13)
 
 
@@ -63,7 +60,7 @@ def extremes(op, *data_0):
     return result
 
 
-# --- Clip and Gemm ---------------------------------------------------------------------
+# --- Clip ------------------------------------------------------------------------------
 FLOAT_LIMIT = float(np.finfo(np.float32).max)
 
 
@@ -107,35 +104,3 @@ def clip_integers(op, input, min, max):
         return KEEP
     result = op.Max(input, min) if min else input
     return op.Min(result, max) if max else result
-
-
-@adapter("Gemm", 6, 7)
-def gemm(op, A, B, C, *, broadcast, **same):
-    """6 broadcasts C where `broadcast` says so, 7 always does.
-
-    What 6 broadcasts, 7 broadcasts alike.
-    """
-    return op.Gemm(A, B, C, **same)
-
-
-@adapter("Gemm", 7, 6)
-def gemm_broadcast(op, A, B, C, **same):
-    """7 broadcasts C as numpy does, 6 where `broadcast` says so.
-
-    6 has no place for a C with one column: that is refused.
-    """
-    shape = op.shape(C)
-    if len(shape) == 2 and shape[0] == 1:
-        C = op.Reshape(C, np.array([-1]))
-    elif len(shape) == 2 and shape[1] in (1, None):
-        raise RefusedError(f"before 7 Gemm cannot broadcast '{C}' of shape {shape}")
-    return op.Gemm(A, B, C, broadcast=1, **same)
-
-
-@adapter("Gemm", 11, 9)
-def gemm_with_c(op, A, B, C, **same):
-    """11 lets C be left out.
-
-    A scalar 0 in its place adds nothing.
-    """
-    return KEEP if C else op.Gemm(A, B, op.like(0, A), **same)

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from relu_tools import irversion, schemas
 from relu_tools.facts import Model, elements, free_names, graphs_in
-from relu_tools.inline import Selection, names
+from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine, Rewritten, legalize
 from relu_tools.modelfile import ModelFile, open_model, write_model
 from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
@@ -21,8 +21,9 @@ from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
 if TYPE_CHECKING:
     import onnx_ir  # noqa: F401
 
-    from relu_tools.verify import Rewrite, Verification
+    from relu_tools.verification import Rewrite, Verification
 
+ML = irversion.ML
 AnyModel = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
 Verify = Literal["changed", "full", "off"]
 
@@ -95,7 +96,8 @@ def convert(
     file, back = _open(model)
     opsets = _opsets(file.model)
     targets = _targets(opset, opsets)
-    conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion)
+    yielding = _yielding(opset, targets, opsets)
+    conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion, yielding)
     if verify != "off":
         _verify(conversion, file, verify, seed)
     return conversion
@@ -196,18 +198,25 @@ def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[
             )
         targets[domain] = version
     # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported.
-    ml = "ai.onnx.ml"
-    if ml in opsets and ml not in targets and targets.get("", opsets.get("")) != opsets.get(""):
-        targets[ml] = min(opsets[ml], max([1, *(r[3] for r in helper.VERSION_TABLE if r[2] <= targets[""])]))
+    if ML in opsets and ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
+        targets[ML] = irversion.ml_of_opset(targets[""])
     return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
 
 
+def _yielding(opset: int | Mapping[str, int], targets: Mapping[str, int], opsets: Mapping[str, int]) -> set[str]:
+    """The domains that are raised without being asked for: newer runtimes read older versions of them as well."""
+    asked = set(map(schemas.normal, opset)) if isinstance(opset, Mapping) else {""}
+    return {domain for domain in targets if domain not in asked and targets[domain] > opsets[domain]}
+
+
 # --- the run -------------------------------------------------------------------------------
-def _run(file, back, opsets, targets, ir_version, selection, kind):
+def _run(file, back, opsets, targets, ir_version, selection, kind, yielding=()):
     original = file.model
     ir_before = original.ir_version
     moves = any(opsets.get(domain) != version for domain, version in targets.items())
-    ir_after = irversion.chosen(ir_before, targets.get("", opsets.get("")) if moves else None, ir_version)
+    goals = {**opsets, **targets}
+    goal = goals.get("") or (irversion.opset_of_ml(goals[ML]) if ML in goals else None)
+    ir_after = irversion.chosen(ir_before, goal if moves else None, ir_version)
     work = ModelProto()
     work.CopyFrom(original)
     old_reader = bool(original.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
@@ -218,10 +227,11 @@ def _run(file, back, opsets, targets, ir_version, selection, kind):
         ir_version=ir_after,
         expand=selection,
         inline_all=old_reader,
+        yielding=yielding,
     )
     if engine.refusals:
         raise ConversionError(engine.refusals)
-    _import(work, engine, targets)
+    _import(work, engine)
     _set_ir_version(work, ir_after, file)
     report = _report(original, work, engine, opsets)
     result = kind(report, dataclasses.replace(file, model=work), back)
@@ -230,8 +240,9 @@ def _run(file, back, opsets, targets, ir_version, selection, kind):
     return result
 
 
-def _import(work: ModelProto, engine: Engine, targets: Mapping[str, int]) -> None:
+def _import(work: ModelProto, engine: Engine) -> None:
     """Writes the targets into the model's imports, each domain once and spelled as it was."""
+    targets = engine.targets
     seen = set()
     for entry in list(work.opset_import):
         domain = schemas.normal(entry.domain)
@@ -298,7 +309,7 @@ def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapp
 
 # --- proving it ------------------------------------------------------------------------------
 def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
-    from relu_tools.verify import verify, verify_rewrites
+    from relu_tools.verification import verify, verify_rewrites
 
     if how == "full":
         verification = verify(file.whole(), result._file.whole(), seed=seed)
@@ -318,7 +329,7 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
 
 def _rewrite(rewritten: Rewritten) -> Rewrite | None:
     """A rewritten node as the verifier takes it; None where none is left to run, as for a stored Constant."""
-    from relu_tools.verify import Rewrite
+    from relu_tools.verification import Rewrite
 
     if not rewritten.after:
         return None

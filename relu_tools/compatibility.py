@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from relu_tools import convert, irversion, schemas
+from relu_tools import conversion, irversion, schemas
 from relu_tools.facts import Model, graphs_in
 from relu_tools.legalize import legalize
 from relu_tools.report import Refusal, qualified
@@ -91,8 +91,8 @@ def check(
 
     Raises ModelFileError where the model cannot be read, ValueError where there is no such opset.
     """
-    file, _ = convert._open(model)
-    imports = convert._opsets(file.model)
+    file, _ = conversion._open(model)
+    imports = conversion._opsets(file.model)
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1)
     wanted = [opsets] if isinstance(opsets, int) else list(opsets)
@@ -111,7 +111,7 @@ def check(
 def _column(
     original: Model, model: ModelProto, imports: Mapping[str, int], opset: int, counts: Mapping[str, int]
 ) -> dict[str, Cell]:
-    targets = convert._targets(opset, imports)
+    targets = conversion._targets(opset, imports)
     ir_version = irversion.chosen(model.ir_version, opset, None)
     work = ModelProto()
     work.CopyFrom(model)
@@ -121,6 +121,7 @@ def _column(
         targets,
         ir_version=ir_version,
         inline_all=ir_version < irversion.FUNCTIONS and bool(work.functions),
+        yielding=conversion._yielding(opset, targets, imports),
     )
     column = {op: Cell(kept=count) for op, count in counts.items()}
     for change in engine.changes:

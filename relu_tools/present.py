@@ -1,0 +1,225 @@
+"""Reports as text and tables for the terminal."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relu_tools.report import ConversionError, Refusal, Report, qualified
+
+if TYPE_CHECKING:
+    from relu_tools.compatibility import Compatibility
+    from relu_tools.verification import Verification
+
+_ACCURACY = {"exact": "exact", "rounding": "within rounding", "body": "equal by definition"}
+_NAMES = 8
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey written as an escape; line ends stay."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+# --- convert and inline --------------------------------------------------------------------
+def transformed(report: Report, source: str, target: str, how: str) -> str:
+    """What a conversion or an inlining did, for the reader; `how` is its way of verifying."""
+    rows = [("opset", ", ".join(_opsets(report))), ("IR version", _from_to(report.ir_before, report.ir_after))]
+    rewritten = len(report.changes)
+    rows.append(
+        ("nodes", f"{_from_to(report.nodes_before, report.nodes_after)}: {report.kept} kept, {rewritten} rewritten")
+    )
+    for change, count in report.groups():
+        how_far = f"{', '.join(change.means)}; {_ACCURACY[change.accuracy]}"
+        became = _counted(change.nodes) or "nothing"
+        rows.append(("", f"{count} x {qualified(change.domain, change.op)} became {became} ({how_far})"))
+    lists = {
+        "inlined": report.inlined_functions,
+        "untouched": [f"domain {domain}, which is not known" for domain in report.unknown_domains],
+        "fixed": [f"initializer {name} can no longer be overridden" for name in report.no_longer_overridable],
+        "note": report.notes,
+    }
+    rows += [(title, ", ".join(entries)) for title, entries in lists.items() if entries]
+    rows.append(("verdict", _verdict(report, how)))
+    lines = [f"{_name(source, 'standard input')} -> {_name(target, 'standard output')}"]
+    lines += [f"  {title:<11}{text}" for title, text in rows]
+    return printable("\n".join(lines))
+
+
+def without_effect(ops: Iterable[str], report: Report) -> list[str]:
+    """Those of the functions to expand that were not met."""
+    met = {qualified(change.domain, change.op) for change in report.changes} | set(report.inlined_functions)
+    return [op for op in ops if op.removeprefix("ai.onnx::").removeprefix("::") not in met]
+
+
+def _opsets(report: Report) -> list[str]:
+    before, after = report.opsets_before, report.opsets_after
+    domains = dict.fromkeys((*before, *after))
+    return [f"{domain or 'ai.onnx'} {_from_to(before.get(domain), after.get(domain))}" for domain in domains]
+
+
+def _from_to(before: int | None, after: int | None) -> str:
+    none = "none"
+    return str(before) if before == after else f"{before or none} to {after or none}"
+
+
+def _counted(ops: Sequence[str]) -> str:
+    return ", ".join(op if count == 1 else f"{count} {op}" for op, count in Counter(ops).items())
+
+
+def _name(path: str, stream: str) -> str:
+    return stream if path == "-" else path
+
+
+def _verdict(report: Report, how: str) -> str:
+    verification = report.verification
+    if verification is not None:
+        return verdict(verification)
+    if how == "off":
+        return "NOT VERIFIED: --verify off"
+    return "NOT VERIFIED: no change can be run alone" if report.changes else "no node was rewritten: nothing to run"
+
+
+def verdict(verification: Verification) -> str:
+    """The verdict, who judged, how far apart the forms were at most, and what was not verified and why."""
+    parts = verification.parts or [("", verification)]
+    text = "NOT VERIFIED" if verification.verdict == "not verified" else verification.verdict
+    if verification.parts:
+        count = Counter(part.verdict for _, part in parts)
+        each = ", ".join(f"{number} {kind}" for kind, number in count.items())
+        text += f": {len(parts)} rewrite{'s' * (len(parts) > 1)}, each run alone" + (
+            f", {each}" if len(count) > 1 else ""
+        )
+    judges = dict.fromkeys(judge for _, part in parts for judge in part.judges if judge)
+    if judges:
+        text += f", by {' and '.join(judges)} on {verification.runs} sets of inputs (seed {verification.seed})"
+    figures = [figure for _, part in parts for figure in part.figures]
+    worst = [max((getattr(f, key) for f in figures), default=0) for key in ("max_abs", "max_rel", "max_ulp")]
+    if any(worst):
+        text += "; greatest difference {:.3g} absolute, {:.3g} relative, {} ULP".format(*worst)
+    elif verification:
+        text += "; no difference"
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, part in parts:
+        if not part:
+            reasons.setdefault((part.verdict, part.reason), []).append(name)
+    for (kind, reason), names in reasons.items():
+        some = ", ".join(filter(None, names[:_NAMES])) + (f" and {len(names) - _NAMES} more" * (len(names) > _NAMES))
+        text += f"\n             {kind}{f': {some}' if some else ''}: {reason or 'no reason is known'}"
+    return text
+
+
+# --- refusals --------------------------------------------------------------------------------
+def headline(model: str, error: ConversionError) -> str:
+    """In one sentence why nothing was written."""
+    name = _name(model, "standard input")
+    if not error.refusals:
+        return f"{name} was not written: {' '.join(str(error).split())}"
+    count = len(error.refusals)
+    return f"{name} cannot be converted, nothing was written: {count} refusal{'s' * (count > 1)}"
+
+
+def refusals(model: str, error: ConversionError) -> str:
+    """Why nothing was written, with a line for each refusal."""
+    return "\n  ".join([headline(model, error), *map(str, error.refusals)])
+
+
+def refused(error: ConversionError) -> dict[str, Any]:
+    """Why nothing was written, ready for JSON."""
+    from dataclasses import asdict
+
+    verification = getattr(error, "verification", None)
+    return {
+        "refusals": [{**asdict(refusal), "step": asdict(refusal.step)} for refusal in error.refusals],
+        "verification": verification.to_dict() if verification is not None else None,
+    }
+
+
+# --- check -----------------------------------------------------------------------------------
+def compatibility(found: Compatibility) -> str:
+    """A row for each operator, then the blockers, then what can be reached."""
+    rows = []
+    for op, cells in found.rows.items():
+        kinds: dict[str, dict[str, list[int]]] = {"as it is": {}, "rewritten": {}, "blocked": {}}
+        for opset, cell in cells.items():
+            means = ", ".join(cell.means) if cell.status == "rewritten" else ""
+            kinds[cell.status].setdefault(means, []).append(opset)
+        texts = ["; ".join(f"{ranges(o)}{f' ({m})' if m else ''}" for m, o in kind.items()) for kind in kinds.values()]
+        rows.append([op, str(found.counts.get(op) or ""), *texts])
+    lines = [printable(line) for line in (*_blockers(found), _reachable(found))]
+    return "\n".join([_table(["operator", "nodes", "as it is", "rewritten", "blocked"], rows), "", *lines])
+
+
+def _blockers(found: Compatibility) -> list[str]:
+    """What blocks, once for all opsets that it blocks, each with the names of its nodes."""
+    blockers: dict[tuple[str, str, str], list[tuple[int, Refusal]]] = {}
+    for opset in found.opsets:
+        for refusal in found.refusals(opset):
+            key = (qualified(refusal.step.domain, refusal.step.op), refusal.reason, refusal.advice)
+            blockers.setdefault(key, []).append((opset, refusal))
+    lines = []
+    for (op, reason, advice), blocked in blockers.items():
+        steps = {str(refusal.step) for _, refusal in blocked}
+        what = steps.pop() if len(steps) == 1 else op
+        lines.append(f"blocked at {ranges({opset for opset, _ in blocked})}: {what}: {reason}")
+        lines.append(f"    at {', '.join(dict.fromkeys(refusal.node for _, refusal in blocked))}")
+        lines += [f"    {advice}"] if advice else []
+    return lines
+
+
+def _reachable(found: Compatibility) -> str:
+    reachable = found.reachable
+    if reachable:
+        text = f"reachable: {ranges(reachable)} (lowest {min(reachable)}, highest {max(reachable)})"
+    else:
+        text = f"reachable: none of {ranges(found.opsets)}"
+    return text + (f"; the model has {found.opset}" if found.opset is not None else "")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """7, 8, 9, 11 as "7-9, 11"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+# --- verify ----------------------------------------------------------------------------------
+def verification(found: Verification) -> str:
+    """The figures of each output, then the verdict."""
+    rows = [
+        [
+            figure.name,
+            figure.verdict,
+            f"{figure.max_abs:.3g}",
+            f"{figure.max_rel:.3g}",
+            str(figure.max_ulp),
+            f"{figure.differing} of {figure.elements}",
+        ]
+        for figure in found.figures
+    ]
+    table = _table(["output", "verdict", "absolute", "relative", "ULP", "differing"], rows)
+    return "\n".join([*([table, ""] if rows else []), printable(verdict(found))])
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    # What reads a pipe has no width.
+    width = shutil.get_terminal_size().columns if terminal else 1 << 16
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=width, highlight=False)
+    table = Table(*titles, box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
