@@ -96,7 +96,7 @@ def check(
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1)
     wanted = [opsets] if isinstance(opsets, int) else list(opsets)
-    original = Model(file.model, imports, file.tensor)
+    original = Model(file.model, imports, conversion._reader(file))
     counts: Counter[str] = Counter()
     for top in (file.model.graph, *file.model.functions):
         for graph in graphs_in(top):

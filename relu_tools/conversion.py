@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -170,6 +171,11 @@ def _open(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
     raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
 
 
+def _reader(file: ModelFile) -> Callable[[TensorProto], TensorProto]:
+    """Gives tensors with their data; that of a model without a file lies where the process works, as onnx has it."""
+    return (file if file.base is not None else dataclasses.replace(file, base=Path())).tensor
+
+
 def _opsets(model: ModelProto) -> dict[str, int]:
     """The opsets that a model imports, by domain; a model of the time before imports has opset 1."""
     opsets: dict[str, int] = {}
@@ -199,7 +205,8 @@ def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[
         targets[domain] = version
     # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported.
     if ML in opsets and ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
-        targets[ML] = irversion.ml_of_opset(targets[""])
+        release = irversion.ml_of_opset(targets[""])
+        targets[ML] = min(opsets[ML], release)
     return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
 
 
@@ -221,7 +228,7 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, yielding=()):
     work.CopyFrom(original)
     old_reader = bool(original.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
     engine = legalize(
-        Model(original, opsets, file.tensor),
+        Model(original, opsets, _reader(file)),
         work,
         targets,
         ir_version=ir_after,

@@ -276,8 +276,9 @@ class Scope:
             found = helper.make_tensor_type_proto(sparse.values.data_type, sparse.dims)
         else:
             found = self._from_inference(name)
-            if found is None or not found.WhichOneof("value"):
-                found = self._from_operator(name)
+            # The operator may tell more: inference over the model does not know all constants.
+            if found is None or not _has_shape(found):
+                found = self._from_operator(name) or found
         self.types[name] = found
         return found
 
@@ -302,6 +303,7 @@ class Scope:
         if version is None:
             return None
         self.types[name] = None  # an unknown that a cycle would come back to
+        self._ask_earlier(node)
         known: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for given in node.input:
@@ -311,7 +313,7 @@ class Scope:
             if proto is None:
                 return None
             known[given] = proto
-            tensor = self.constant(given)
+            tensor = self.constant(given, SMALL)
             if tensor is not None and elements(tensor.dims) <= SMALL:
                 data[given] = tensor
         imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
@@ -320,6 +322,23 @@ class Scope:
         except Exception:  # inference raises whatever the operator's own code raises; the type stays unknown
             return None
         return types.get(name)
+
+    def _ask_earlier(self, node: NodeProto) -> None:
+        """Asks for the types of all that a node is made from, the earliest first: a chain can be too long to recurse."""
+        waiting = [given for given in node.input if given]
+        seen: set[str] = set()
+        while waiting:
+            current = waiting[-1]
+            scope = self.owner(current)
+            if scope is None or current in seen or current in scope.types or current not in scope.producers:
+                waiting.pop()
+                if scope is not None:
+                    scope._ask(current)
+                continue
+            seen.add(current)
+            found = scope._from_inference(current)
+            if found is None or not _has_shape(found):
+                waiting.extend(given for given in scope.producers[current][0].input if given and given not in seen)
 
     # --- constants -----------------------------------------------------------------
     def constant(self, name: str, limit: int | None = None) -> TensorProto | None:
@@ -420,6 +439,11 @@ def _told_type(node: NodeProto) -> int:
                 return dtype
         return TensorProto.FLOAT if node.op_type == "ConstantOfShape" else 0
     return 0
+
+
+def _has_shape(proto: TypeProto) -> bool:
+    """Whether a type says all that inference could; a type that is no tensor has no shape to tell."""
+    return proto.tensor_type.HasField("shape") if proto.HasField("tensor_type") else bool(proto.WhichOneof("value"))
 
 
 def _experimental(domain: str, op: str) -> int:

@@ -215,7 +215,8 @@ class Engine:
         """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
         if scope.is_function:
             return
-        told = {info.name for info in (*graph.value_info, *graph.output)}
+        outputs = {info.name: info for info in graph.output}
+        told = {info.name for info in (*graph.value_info, *graph.output) if info.type.WhichOneof("value")}
         for node in nodes:
             domain = schemas.normal(node.domain)
             version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
@@ -223,7 +224,7 @@ class Engine:
                 continue
             for name in node.output:
                 if name and name not in told and (type_ := scope.type(name)) is not None:
-                    graph.value_info.add(name=name).type.CopyFrom(type_)
+                    (outputs.get(name) or graph.value_info.add(name=name)).type.CopyFrom(type_)
 
     def _is_settled(self, node: NodeProto, opsets: Opsets) -> bool:
         """Whether nodes of this operator stay as they are: the one look-up that an unchanged node costs."""

@@ -61,6 +61,8 @@ def draws(
     plan = _Plan(inputs, seed, uses or {}, constants or {}, values, overflow)
     large = plan.elements(0) > _LARGE
     yield plan.draw("plain values", 0, _plain)
+    if not inputs:
+        return
     if every_value:
         yield from plan.every_value()
     yield from plan.special_values(1 if large else 24)

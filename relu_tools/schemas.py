@@ -204,12 +204,16 @@ def value_of(attribute: AttributeProto) -> Any:
 
 
 def bind(node: NodeProto, version: Version) -> tuple[list[str | None], dict[str, Any]]:
-    """A node's inputs by position (None where left out) and its attributes by name, defaults filled in."""
+    """A node's inputs by position (None where left out) and its attributes by name, defaults filled in.
+
+    Without the hint of opset 1, which says nothing of the result.
+    """
     inputs: list[str | None] = [name or None for name in node.input]
     fixed = len(version.inputs) - (1 if version.inputs and version.inputs[-1].variadic else 0)
     inputs += [None] * (fixed - len(inputs))
-    attributes = {a.name: value_of(a.default) if a.default is not None else None for a in version.attributes.values()}
-    attributes.update((a.name, value_of(a)) for a in node.attribute)
+    known = (a for a in version.attributes.values() if a.name != HINT)
+    attributes = {a.name: value_of(a.default) if a.default is not None else None for a in known}
+    attributes.update((a.name, value_of(a)) for a in node.attribute if a.name != HINT)
     return inputs, attributes
 
 

@@ -31,6 +31,14 @@ from relu_tools.runners import run_jobs
 CASES = Path(__file__).with_name("cases")
 FILES = sorted(path.stem for path in CASES.glob("*.txt"))
 
+RECURRENT = (
+    "# The sequence is asked for.",
+    "# Only the last state has a name.",
+    "# The sequence has a name.",
+    "# The sequence is left out, and so are inputs in between.",
+    "# The sequence has a name that nothing reads.",
+)
+
 # Cases that no judge can tell about.
 NOT_JUDGED = {
     # onnxruntime fills the mask of the versions before 12 with False.
@@ -46,6 +54,17 @@ NOT_JUDGED = {
     ("TopK-1-10", "# k becomes a constant."),
     ("Upsample-1-7", "# Height and width."),
     ("Upsample-7-1", "# Height and width."),
+    # No judge has the recurrent operators of before 7, nor LSTM with the batch first.
+    *((f"{op}-{step}", c) for op in ("RNN", "LSTM", "GRU") for step in ("1-7", "3-7", "7-1", "7-3") for c in RECURRENT),
+    ("GRU-1-3", "# The misspelt default."),
+    ("GRU-1-3", "# Another direction."),
+    ("GRU-3-1", "# The default direction is spelt out, and Y_h gets a name."),
+    ("LSTM-14-7", "# The batch comes first."),
+    ("LSTM-14-7", "# With states, and without the sequence."),
+    # The judges of the form before differ by a rounding.
+    ("RNN-14-7", "# The batch comes first."),
+    # The samples have no lengths that fit.
+    ("Scan-8-9", "# Sequences that are shorter than others."),
 }
 
 

@@ -405,3 +405,15 @@ def test_str_of_figures() -> None:
     apart = Figures("y", 1e-6, 1e-6, 3, 2, 10, WITHIN_ROUNDING)
     text = str(Verification(WITHIN_ROUNDING, [apart], ("onnxruntime 1", "reference evaluator"), 0, 4))
     assert "3 ULP" in text and "onnxruntime 1 before and reference evaluator after" in text
+
+
+def _constant(value: str, opset: int) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]> g () => (float[2] y) {{ y = Constant <{value}> () }}'
+    )
+
+
+def test_a_model_without_inputs_is_run_once():
+    before = _constant("value_floats = [1.5, 2.5]", 16)
+    assert verify(before, _constant("value = float[2] {1.5, 2.5}", 11)).verdict == "bit-exact"
+    assert verify(before, _constant("value = float[2] {1.5, 3.5}", 11)).verdict == "different"

@@ -137,7 +137,8 @@ def _check_parameters(function: Callable, domain: str, op: str, source: int) -> 
 
 
 for _family in (
-    "activation", "cast", "control", "functions", "generator", "image", "indexing", "linear", "logical", "math",
-    "ml", "nn", "normalization", "numeric", "padding", "pooling", "reduction", "resize", "rnn", "sequence", "shapes", "slicing", "tensor",
+    "activation", "attention", "cast", "control", "functions", "gathering", "generator", "image", "indexing",
+    "linear", "logical", "math", "ml", "nn", "normalization", "numeric", "padding", "pooling", "quantization",
+    "reduction", "resize", "rnn", "sampling", "scattering", "sequence", "shapes", "slicing", "tensor",
 ):
     importlib.import_module(f"relu_tools.adapters.{_family}")

@@ -61,9 +61,9 @@ def thresholded_relu(op, X, *, alpha):
 
 
 @adapter("ThresholdedRelu", 22, 10)
-@adapter("LeakyRelu", 16, 6)
-@adapter("Elu", 22, 6)
-@adapter("Celu", 28, 12)
+@adapter("LeakyRelu", 16, 6, accuracy="rounding")
+@adapter("Elu", 22, 6, accuracy="rounding")
+@adapter("Celu", 28, 12, accuracy="rounding")
 def in_float(op, X, *, alpha):
     """The newer version adds bfloat16 (Celu: the other float types as well).
 
@@ -78,7 +78,7 @@ def in_float(op, X, *, alpha):
     return op.Cast(op.again(op.Cast(X, to=T.FLOAT), alpha=_rounded(alpha)), to=dtype)
 
 
-@adapter("Selu HardSigmoid", 22, 6)
+@adapter("Selu HardSigmoid", 22, 6, accuracy="rounding")
 def in_float_with_two(op, X, **attributes):
     """22 adds bfloat16.
 

@@ -15,6 +15,7 @@ same("Loop", 1, 11, 13, 16, 19, 21, 23, 24, 25)
 same("Scan", 9, 11, 16, 19, 21, 23, 24, 25)
 
 END = np.iinfo(np.int64).max
+ZEROS = itertools.repeat(0)
 
 
 @adapter("If", 11, 1)
@@ -94,8 +95,8 @@ def scan_one(
     output round.
     """
     states = len(values) - num_scan_inputs
-    fed = [*values[:states], *map(_axis_first, [op] * num_scan_inputs, values[states:], scan_input_axes or ZEROS)]
-    batch = [op.Unsqueeze(value, axes=[0]) for value in fed]
+    axes = itertools.chain([0] * states, scan_input_axes or ZEROS)
+    batch = [op.Unsqueeze(_axis_first(op, x, axis), axes=[0]) for x, axis in zip(values, axes, strict=False)]
     results = op.Scan(
         None,
         *batch,
@@ -105,13 +106,11 @@ def scan_one(
         outputs=["all"] * len(op.outputs),
     )
     outputs = [op.Squeeze(y, axes=[0]) for y in results[:states]]
-    for y, axis, back in zip(results[states:], scan_output_axes or ZEROS, scan_output_directions or ZEROS):
+    turns = scan_output_axes or ZEROS, scan_output_directions or ZEROS
+    for y, axis, back in zip(results[states:], *turns, strict=False):
         y = _turned(op, y) if back else y
         outputs.append(_axis_back(op, op.Squeeze(y, axes=[0]), axis))
     return tuple(outputs)
-
-
-ZEROS = itertools.repeat(0)
 
 
 def _axis_first(op, x, axis):

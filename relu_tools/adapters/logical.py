@@ -122,7 +122,7 @@ def arithmetic_of_integers(op, A, B, *, axis, broadcast):
 
 
 def halves(op, x, **scalar):
-    """The quotient by 2^16 of a double without a fraction, rounded down, and the rest; `scalar` lets a scalar spread."""
+    """The quotient by 2^16 of a double without a fraction, rounded down, and the rest; `scalar` is for scalars."""
     high = op.Floor(op.Mul(x, np.float64(1 / HALF), **scalar))
     return high, op.Sub(x, op.Mul(high, np.float64(HALF), **scalar))
 

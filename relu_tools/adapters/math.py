@@ -64,17 +64,24 @@ def extremes(op, *data_0):
 FLOAT_LIMIT = float(np.finfo(np.float32).max)
 
 
+@adapter("Clip", 1, 6)
+def clip_without_bounds(op, input, *, min, max):
+    """1 applies a bound that is given, 6 has the limits of float for one that is not.
+
+    Infinity is a bound for none.
+    """
+    if min is not None and max is not None:
+        return KEEP
+    return op.Clip(input, min=-math.inf if min is None else min, max=math.inf if max is None else max)
+
+
 @adapter("Clip", 6, 11)
 def clip_inputs(op, input, *, min, max):
-    """6 has the bounds as attributes, by default the limits of float; 11 has them as inputs, by default the type's own.
+    """6 has the bounds as attributes, by default the limits of float; 11 has them as inputs.
 
-    A bound that is the limit of float is left out for a float.
+    They become constants of the input's type, the limits too: an infinity is clipped to them.
     """
-    dtype = op.dtype(input)
-    bounds = []
-    for bound, limit in ((min, -FLOAT_LIMIT), (max, FLOAT_LIMIT)):
-        bounds.append(None if bound == limit and dtype == T.FLOAT else op.like(bound, input))
-    return op.Clip(input, *bounds)
+    return op.Clip(input, op.like(min, input), op.like(max, input))
 
 
 @adapter("Clip", 11, 6)
@@ -88,7 +95,7 @@ def clip_attributes(op, input, min, max):
     for name, value, limit in (("min", min, limits.min), ("max", max, limits.max)):
         known = op.known(value) if value else limit
         attributes[name] = math.nan if known is None else float(np.asarray(known).reshape(-1)[0])
-    if all(np.float32(bound) == bound for bound in attributes.values()):
+    if all(float(np.float32(bound)) == bound for bound in attributes.values() if not math.isinf(bound)):
         return op.Clip(input, **{k: v for k, v in attributes.items() if abs(v) != FLOAT_LIMIT})
     result = op.Max(input, min or op.like(limits.min, input))
     return op.Min(result, max or op.like(limits.max, input))

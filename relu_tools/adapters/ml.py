@@ -46,16 +46,19 @@ def last_key(op, X, **attributes):
 
 @adapter("LabelEncoder", 4, 2, domain=ML)
 def typed_lists(op, X, *, keys_tensor, values_tensor, default_tensor, **attributes):
-    """4 takes keys and values as tensors too, of more types, and of a repeated key the last one.
+    """4 takes keys and values as tensors too, of more types, and finds NaN whatever its bits are.
 
     16- and 32-bit integers go through int64; doubles and NaN are compared, values in double looked up by their place.
+    Repeated keys are refused.
     """
     keys, values, default = _mapping(
         attributes | {"keys_tensor": keys_tensor, "values_tensor": values_tensor, "default_tensor": default_tensor}
     )
     mapping = dict(zip(keys, values, strict=True))
     nan = any(key != key for key in keys)
-    if keys_tensor is None and values_tensor is None and len(mapping) == len(keys) and not nan:
+    if len(mapping) < len(keys):
+        raise RefusedError("a key is there twice: the specification takes its last value, runtimes the first")
+    if keys_tensor is None and values_tensor is None and not nan:
         return KEEP
     dtype = values_tensor.data_type if values_tensor is not None else None
     if op.dtype(X) == T.DOUBLE or nan:
@@ -148,9 +151,8 @@ def _compared(op, X, keys: list) -> str:
 
 def _table(op, places: str, values: Iterable, default: Any, dtype: int | None) -> str:
     """The values at places counted from 1, the default at 0; of an element type, or of that which lists have."""
-    kind = {str: np.object_, int: np.int64, float: np.float32}[type(default)]
-    kind = helper.tensor_dtype_to_np_dtype(dtype) if dtype else kind
-    return op.Gather(np.array([default, *values], kind), op.count(places))
+    dtype = dtype or {str: T.STRING, int: T.INT64, float: T.FLOAT}[type(default)]
+    return op.Gather(np.array([default, *values], helper.tensor_dtype_to_np_dtype(dtype)), op.count(places))
 
 
 # --- trees ---------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ def lists_of_floats(op, X, **attributes):
         if post != "NONE":
             raise RefusedError(f"before 3 its numbers are floats, and {post} has no other form for doubles")
         given = trees.gathered(op, asked, forest, targets, aggregate, np.float32)
-        return op.Add(given, np.array([base])) if len(base) else given
+        return op.Add(given, np.array([base], np.float64)) if len(base) else given
 
     return _decided(op, attributes, forest, scores)
 
@@ -192,7 +194,7 @@ def as_ensemble(op, X, **attributes):
     votes = "class" if op.type == "TreeEnsembleClassifier" else "target"
     forest = trees.read_rows(attributes, votes)
     given = [trees.numbers(attributes, name) for name in ("nodes_values", f"{votes}_weights", "base_values")]
-    wide = op.dtype(X) == T.DOUBLE or any((v != v.astype(np.float32)).any() for v in given if v is not None)
+    wide = op.dtype(X) == T.DOUBLE or any((v != v.astype(np.float32)).any() for v in given)
     X = _cast(op, X, T.DOUBLE if wide else T.FLOAT)
     dtype = np.float64 if wide else np.float32
 
@@ -203,13 +205,18 @@ def as_ensemble(op, X, **attributes):
             return ensemble(single, targets, aggregate, post)
         repeated = aggregate == "AVERAGE" and len(single) > len(forest)
         if post != "NONE" and (repeated or len(base)):
-            raise RefusedError(f"TreeEnsemble has no base values, and {post} takes in what {aggregate} gives before them")
+            raise RefusedError(
+                f"TreeEnsemble has no base values, and {post} takes in what {aggregate} gives before them"
+            )
         y = ensemble(single, targets, "SUM" if repeated else aggregate, post)
         y = op.Div(y, dtype(len(forest))) if repeated else y
         return op.Add(y, np.array([base], dtype)) if len(base) else y
 
     def ensemble(single, targets, aggregate, post):
-        codes = {"aggregate_function": trees.AGGREGATES.index(aggregate), "post_transform": trees.TRANSFORMS.index(post)}
+        codes = {
+            "aggregate_function": trees.AGGREGATES.index(aggregate),
+            "post_transform": trees.TRANSFORMS.index(post),
+        }
         return op.TreeEnsemble(X, n_targets=targets, domain=ML, **codes, **trees.branches(single, dtype))
 
     return _decided(op, attributes, forest, scores)
@@ -222,12 +229,13 @@ def _cast(op, x: str, dtype: int) -> str:
 def _decided(op, attributes: dict[str, Any], forest: trees.Trees, scores: Callable) -> str | tuple[str, str]:
     """A regressor's output or a classifier's two, from the sums that `scores(targets, aggregate, base, post)` makes."""
     base, post = trees.numbers(attributes, "base_values"), attributes["post_transform"]
-    base = np.zeros(0) if base is None else base
     if op.type == "TreeEnsembleClassifier":
         return _classes(op, attributes, forest, scores, base, post)
     targets, aggregate = attributes["n_targets"], attributes["aggregate_function"]
     if len(base) not in (0, targets) or (len(base) > 1 and not _all_vote(forest, targets)):
-        raise RefusedError("the specification does not say which base value a target has, or if it has one without votes")
+        raise RefusedError(
+            "the specification does not say which base value a target has, or if it has one without votes"
+        )
     if post in ("SOFTMAX", "LOGISTIC") and targets == 1:
         raise RefusedError(f"runtimes leave {post} out where there is one target, against the specification")
     return _cast(op, _transformed(op, post, lambda post: scores(targets, aggregate, base, post)), T.FLOAT)

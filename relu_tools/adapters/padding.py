@@ -76,25 +76,7 @@ def pad_all_axes(op, data, pads, constant_value, axes, *, mode):
 
     The pads of the other axes are 0.
     """
-    if not axes:
-        return KEEP
-    rank, named, given = op.rank(data), op.known(axes), op.known(pads)
-    if named is None:
-        # A row for each axis that is named, with a 1 in its place.
-        rows = op.Equal(op.Unsqueeze(from_front(op, axes, rank), np.array([1])), np.arange(rank)[None])
-        pairs = op.Reshape(pads, np.array([2, -1, 1]))
-        full = op.ReduceSum(op.Mul(pairs, op.Cast(rows, to=T.INT64)), np.array([1]), keepdims=0)
-        return op.Pad(data, op.Reshape(full, np.array([2 * rank])), constant_value, mode=mode)
-    named = named.reshape(-1) % rank
-    # The place of each pad among those given, for the others that of a 0 after them.
-    places = np.full((2, rank), 2 * len(named))
-    places[:, named] = np.arange(2 * len(named)).reshape(2, -1)
-    zero = np.zeros(1, np.int64)
-    if given is None:
-        full = op.Gather(op.Concat(pads, zero, axis=0), places.reshape(-1))
-    else:
-        full = np.concatenate([given, zero])[places.reshape(-1)]
-    return op.Pad(data, full, constant_value, mode=mode)
+    return op.Pad(data, _of_all_axes(op, data, pads, axes), constant_value, mode=mode) if axes else KEEP
 
 
 @adapter("Pad", 19, 18)
@@ -103,19 +85,38 @@ def pad_wrap(op, data, pads, constant_value, axes, *, mode):
 
     What that repeats is gathered.
     """
-    return _gathered(op, data, pads, None, mode, axes) if mode == "wrap" else KEEP
+    return _gathered(op, data, _of_all_axes(op, data, pads, axes), None, mode) if mode == "wrap" else KEEP
+
+
+def _of_all_axes(op, data, pads, axes):
+    if not axes:
+        return pads
+    rank, named, given = op.rank(data), op.known(axes), op.known(pads)
+    if named is None:
+        # A row for each axis that is named, with a 1 in its place.
+        rows = op.Equal(op.Unsqueeze(from_front(op, axes, rank), np.array([1])), np.arange(rank)[None])
+        pairs = op.Reshape(pads, np.array([2, -1, 1]))
+        full = op.ReduceSum(op.Mul(pairs, op.Cast(rows, to=T.INT64)), np.array([1]), keepdims=0)
+        return op.Reshape(full, np.array([2 * rank]))
+    named = named.reshape(-1) % rank
+    # The place of each pad among those given, for the others that of a 0 after them.
+    places = np.full((2, rank), 2 * len(named))
+    places[:, named] = np.arange(2 * len(named)).reshape(2, -1)
+    zero = np.zeros(1, np.int64)
+    if given is None:
+        return op.Gather(op.Concat(pads, zero, axis=0), places.reshape(-1))
+    return np.concatenate([given.reshape(-1), zero])[places.reshape(-1)]
 
 
 # --- padding by Gather -------------------------------------------------------------------------
-def _gathered(op, data, pads, value, mode, axes=None):
+def _gathered(op, data, pads, value, mode):
     """Along each axis, the data at the places that the padding leads to; a constant lies in the place behind them."""
-    axes = op.const(axes).reshape(-1) % op.rank(data) if axes else np.arange(op.rank(data))
-    known = op.known(pads)
-    for k, axis in enumerate(axes):
+    rank, known = op.rank(data), pads if isinstance(pads, np.ndarray) else op.known(pads)
+    for axis in range(rank):
         if known is None:
-            begin, end = (op.Slice(pads, np.array([at]), np.array([at + 1])) for at in (k, k + len(axes)))
+            begin, end = (op.Slice(pads, np.array([at]), np.array([at + 1])) for at in (axis, axis + rank))
         else:
-            begin, end = (int(known.reshape(-1)[at]) for at in (k, k + len(axes)))
+            begin, end = (int(known.reshape(-1)[at]) for at in (axis, axis + rank))
             if begin == end == 0:
                 continue
         length = known_size(op, data, axis)

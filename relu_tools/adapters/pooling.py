@@ -35,8 +35,14 @@ class Windows:
         # Padding that has a part in averages is that alone which was asked for.
         self.counted = list(self.end)
         self.dropped = False
-        if ceil_mode and auto_pad == "NOTSET":
+        for k, (size, width) in enumerate(zip(self.sizes, self.widths, strict=True)):
+            pad = self.begin[k] + self.end[k]
+            if isinstance(size, int) and size + pad < width:
+                raise RefusedError(f"a window of {width} does not fit into {size} values with {pad} of padding")
+        if ceil_mode and not auto_pad.startswith("SAME"):
             self._complete()
+            if auto_pad == "VALID" and self.completed:
+                raise RefusedError("runtimes differ in whether ceil_mode goes with auto_pad VALID")
 
     def _padding(self, pads, auto_pad: str) -> tuple[list[int], list[int]]:
         rank = len(self.kernel)
@@ -46,6 +52,8 @@ class Windows:
         begin, end = [0] * rank, [0] * rank
         if auto_pad == "VALID":
             return begin, end
+        if any(dilation != 1 for dilation in self.dilations):
+            raise RefusedError(f"runtimes differ in how they pad dilated windows with auto_pad {auto_pad}")
         for k, (size, stride, width) in enumerate(zip(self.sizes, self.strides, self.widths, strict=True)):
             if not isinstance(size, int) and stride > 1:
                 raise RefusedError(f"auto_pad {auto_pad} cannot be written as pads where the sizes are not known")
@@ -104,8 +112,8 @@ class Windows:
 def _rounding_down(op, X, attributes: dict) -> dict | None:
     """Attributes for an operator without `dilations` and `ceil_mode`; None where they say nothing."""
     same = {name: value for name, value in attributes.items() if name not in ("dilations", "ceil_mode")}
-    # With auto_pad the number of windows is rounded up in any case.
-    if attributes["ceil_mode"] and same["auto_pad"] == "NOTSET":
+    # With SAME padding the number of windows is rounded up in any case.
+    if attributes["ceil_mode"] and not same["auto_pad"].startswith("SAME"):
         windows = Windows(op, X, **attributes)
         if windows.completed:
             same["pads"] = windows.pads

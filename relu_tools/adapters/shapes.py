@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, adapter, same
-from relu_tools.adapters.indexing import known_size
+from relu_tools.adapters.indexing import END, from_front, known_size
 from relu_tools.report import RefusedError
 
 same("Expand", 8, 13)
@@ -88,8 +88,7 @@ def shape_slice(op, data, *, start, end):
     if not start and end is None:
         return KEEP
     whole = op.Shape(data)
-    end = np.iinfo(np.int64).max if end is None else end
-    return op.Slice(whole, np.array([start or 0], np.int64), np.array([end], np.int64), np.array([0], np.int64))
+    return op.Slice(whole, np.array([start or 0]), np.array([END if end is None else end]), np.array([0]))
 
 
 # --- Squeeze and Unsqueeze -----------------------------------------------------------------------
@@ -138,8 +137,8 @@ def _unsqueezed(op, data, axes, rank, count):
 
 def _others(op, axes, rank):
     """For each axis of a rank, 1.0 where it is none of `axes`, else 0.0."""
-    front = op.Where(op.Less(axes, np.int64(0)), op.Add(axes, np.int64(rank)), axes)
-    hits = op.Cast(op.Equal(op.Unsqueeze(front, axes=[1]), np.arange(rank)[None]), to=T.FLOAT)
+    front = op.Unsqueeze(from_front(op, axes, rank), axes=[1])
+    hits = op.Cast(op.Equal(front, np.arange(rank)[None]), to=T.FLOAT)
     return op.Sub(np.float32(1), op.ReduceSum(hits, axes=[0], keepdims=0))
 
 
@@ -147,12 +146,12 @@ def _others(op, axes, rank):
 def axes_from_front(op, data, *, axes):
     """11 lets axes count from the back.
 
-    They are counted from the front; for Unsqueeze those are axes of the output.
+    They are counted from the front, for Unsqueeze that of the output; older shape inference wants them in order.
     """
-    if all(axis >= 0 for axis in axes or []):
+    if not axes or (axes[0] >= 0 and sorted(axes) == axes):
         return KEEP
-    rank = op.rank(data) + (len(axes) if op.type == "Unsqueeze" else 0)
-    return op.again(data, axes=[axis % rank for axis in axes])
+    rank = op.rank(data) + (len(axes) if op.type == "Unsqueeze" else 0) if min(axes) < 0 else 0
+    return op.again(data, axes=sorted(axis + rank if axis < 0 else axis for axis in axes))
 
 
 # --- Expand and Tile -----------------------------------------------------------------------------
@@ -171,7 +170,8 @@ def expand(op, input, shape):
     if len(given) > rank:
         shape = op.Concat(np.ones(len(given) - rank, np.int64), shape, axis=0) if rank else np.ones_like(dims)
     if all(isinstance(dim, int) for dim in dims):
-        data = input if len(dims) == len(given) else op.Reshape(input, np.array(dims))
+        new = len(dims) - len(given)
+        data = op.Unsqueeze(input, axes=list(range(new))) if new else input
         if 1 not in dims:
             return op.Identity(data)
         once = (np.array(dims) != 1).astype(np.int64)

@@ -33,7 +33,10 @@ def identity_of_sequence(op, input):
 
 @adapter("Concat", 1, 4)
 def concat_default_axis(op, *inputs, axis):
-    """1 takes axis 1 where none is given, 4 asks for one."""
+    """1 lets the axis be left out for 1, 4 requires it.
+
+    It is written out.
+    """
     return KEEP if axis is not None else op.Concat(*inputs, axis=1)
 
 

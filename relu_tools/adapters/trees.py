@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,14 +23,17 @@ TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A node of a tree. `value` is the threshold, or the members of a set; `votes` of a leaf are (target, weight)."""
+    """A node of a tree; its branches are nodes, a leaf has none.
+
+    `value` is the threshold, or the members of a set; `votes` of a leaf are (target, weight).
+    """
 
     mode: str
     feature: int = 0
     value: Any = 0.0
     missing: int = 0
-    true: Node | None = None
-    false: Node | None = None
+    true: Any = None
+    false: Any = None
     votes: Sequence[tuple[int, float]] = ()
 
 
@@ -43,7 +47,7 @@ def walk(root: Node) -> Iterator[Node]:
         node = waiting.pop()
         yield node
         if node.mode != LEAF:
-            waiting += [node.false, node.true]  # type: ignore[list-item]
+            waiting += [node.false, node.true]
 
 
 def leaves(trees: Iterable[Node]) -> list[Node]:
@@ -56,18 +60,18 @@ def voting(trees: Trees, votes: Callable[[Node], Sequence[tuple[int, float]]]) -
     def copy(node: Node) -> Node:
         if node.mode == LEAF:
             return Node(LEAF, votes=votes(node))
-        return dataclasses.replace(node, true=copy(node.true), false=copy(node.false))  # type: ignore[arg-type]
+        return dataclasses.replace(node, true=copy(node.true), false=copy(node.false))
 
     return [copy(tree) for tree in trees]
 
 
 # --- reading -------------------------------------------------------------------------------
-def numbers(attributes: Mapping[str, Any], name: str) -> np.ndarray | None:
-    """An attribute that may be written as a tensor of doubles instead; None where neither is there."""
+def numbers(attributes: Mapping[str, Any], name: str) -> np.ndarray:
+    """An attribute that may be written as a tensor of doubles instead; empty where neither is there."""
     tensor = attributes[f"{name}_as_tensor"]
     if tensor is not None:
         return numpy_helper.to_array(tensor).reshape(-1)
-    return None if attributes[name] is None else np.array(attributes[name], np.float32)
+    return np.array(attributes[name] or [], np.float32)
 
 
 def read_rows(attributes: Mapping[str, Any], votes: str) -> Trees:
@@ -116,8 +120,8 @@ def read_branches(attributes: Mapping[str, Any]) -> Trees:
     if max(parents, default=0) > 1 or any(parents[root] for root in roots):
         raise RefusedError("its nodes are no trees: a node has several parents")
     alone = [attributes["nodes_truenodeids"][k] == attributes["nodes_falsenodeids"][k] for k in roots]
-    ends = [nodes[k].true.mode == nodes[k].false.mode == LEAF for k in roots]  # type: ignore[union-attr]
-    return [nodes[k].true if a and e else nodes[k] for k, a, e in zip(roots, alone, ends, strict=True)]  # type: ignore
+    ends = [nodes[k].true.mode == nodes[k].false.mode == LEAF for k in roots]
+    return [nodes[k].true if a and e else nodes[k] for k, a, e in zip(roots, alone, ends, strict=True)]
 
 
 def _members(values: Any) -> list[list[float]]:
@@ -140,7 +144,7 @@ def rows(trees: Trees, votes: str, dtype: Any) -> dict[str, Any]:
         nodes = list(walk(root))
         place = {node: k for k, node in enumerate(nodes)}
         for k, node in enumerate(nodes):
-            ids = (0, 0) if node.mode == LEAF else (place[node.true], place[node.false])  # type: ignore[index]
+            ids = (0, 0) if node.mode == LEAF else (place[node.true], place[node.false])
             row = (tree, k, node.mode, node.feature, *ids, node.missing, node.value)
             for name, value in zip((*_NODE, "values"), row, strict=True):
                 columns[f"nodes_{name}"].append(value)
@@ -149,7 +153,7 @@ def rows(trees: Trees, votes: str, dtype: Any) -> dict[str, Any]:
                     columns[f"{votes}_{name}"].append(value)
     if dtype == np.float64:
         for name in ("nodes_values", f"{votes}_weights"):
-            columns[f"{name}_as_tensor"] = numpy_helper.from_array(np.array(columns.pop(name)))  # type: ignore
+            columns[f"{name}_as_tensor"] = numpy_helper.from_array(np.array(columns.pop(name)))
     return columns
 
 
@@ -160,7 +164,8 @@ _VOTE = ("treeids", "nodeids", "ids")
 def branches(trees: Trees, dtype: Any) -> dict[str, Any]:
     """The attributes of TreeEnsemble, of trees whose leaves have a vote each."""
     inner: list[Node] = []
-    roots, ends = [], []
+    roots: list[int] = []
+    ends: Trees = []
     for root in trees:
         roots.append(len(inner))
         # A tree that is a leaf is written as a node both of whose branches are that leaf.
@@ -168,8 +173,8 @@ def branches(trees: Trees, dtype: Any) -> dict[str, Any]:
     place = {node: k for k, node in enumerate(inner)}
     for node in inner:
         for branch in (node.true, node.false):
-            if branch.mode == LEAF and branch not in place:  # type: ignore[union-attr]
-                place[branch] = len(ends)  # type: ignore[index]
+            if branch.mode == LEAF and branch not in place:
+                place[branch] = len(ends)
                 ends.append(branch)
     array = numpy_helper.from_array
     return {
@@ -177,13 +182,13 @@ def branches(trees: Trees, dtype: Any) -> dict[str, Any]:
         "nodes_featureids": [node.feature for node in inner],
         "nodes_splits": array(np.array([node.value for node in inner], dtype)),
         "nodes_modes": array(np.array([MODES.index(node.mode) for node in inner], np.uint8)),
-        "nodes_truenodeids": [place[node.true] for node in inner],  # type: ignore[index]
-        "nodes_falsenodeids": [place[node.false] for node in inner],  # type: ignore[index]
-        "nodes_trueleafs": [int(node.true.mode == LEAF) for node in inner],  # type: ignore[union-attr]
-        "nodes_falseleafs": [int(node.false.mode == LEAF) for node in inner],  # type: ignore[union-attr]
+        "nodes_truenodeids": [place[node.true] for node in inner],
+        "nodes_falsenodeids": [place[node.false] for node in inner],
+        "nodes_trueleafs": [int(node.true.mode == LEAF) for node in inner],
+        "nodes_falseleafs": [int(node.false.mode == LEAF) for node in inner],
         "nodes_missing_value_tracks_true": [node.missing for node in inner] if any(n.missing for n in inner) else None,
-        "leaf_targetids": [leaf.votes[0][0] for leaf in ends],  # type: ignore[union-attr]
-        "leaf_weights": array(np.array([leaf.votes[0][1] for leaf in ends], dtype)),  # type: ignore[union-attr]
+        "leaf_targetids": [leaf.votes[0][0] for leaf in ends],
+        "leaf_weights": array(np.array([leaf.votes[0][1] for leaf in ends], dtype)),
     }
 
 
@@ -198,14 +203,15 @@ def one_vote(trees: Trees, *, adds: bool) -> Trees:
         if not adds and not all(votes):
             raise RefusedError("a leaf without a vote has no share in the least or the greatest one")
         for k in range(max(1, *map(len, votes))):
-            out += voting([tree], lambda leaf, k=k: [_vote(leaf.votes, k, adds)])  # type: ignore[misc]
+            out += voting([tree], functools.partial(_vote, k=k, adds=adds))
     return out
 
 
-def _vote(votes: Sequence[tuple[int, float]], k: int, adds: bool) -> tuple[int, float]:
+def _vote(leaf: Node, k: int, adds: bool) -> list[tuple[int, float]]:
+    votes = leaf.votes
     if k < len(votes):
-        return votes[k]
-    return (votes[0][0] if votes else 0, 0.0) if adds else votes[0]
+        return [votes[k]]
+    return [(votes[0][0] if votes else 0, 0.0) if adds else votes[0]]
 
 
 # --- computing what the older form does not hold ---------------------------------------------
@@ -218,7 +224,7 @@ def decided(op, X: str, trees: Trees, asked: Callable[[Node], bool]) -> tuple[st
     def copy(node: Node) -> Node:
         if node.mode == LEAF:
             return node
-        true, false = copy(node.true), copy(node.false)  # type: ignore[arg-type]
+        true, false = copy(node.true), copy(node.false)
         if node in place:
             return Node("BRANCH_GT", place[node], 0.5, 0, true, false)
         return dataclasses.replace(node, feature=node.feature + len(nodes), true=true, false=false)
@@ -263,8 +269,9 @@ def gathered(op, X: str, trees: Trees, targets: int, aggregate: str, dtype: Any)
     place = {leaf: k for k, leaf in enumerate(ends)}
     if len(ends) > 1 << 24:
         raise RefusedError("a float does not number its leaves")
-    tree_of = iter(range(len(trees)))
-    numbered = [voting([tree], lambda leaf, t=next(tree_of): [(t, float(place[leaf]))])[0] for tree in trees]  # type: ignore
+    numbered: Trees = []
+    for k, tree in enumerate(trees):
+        numbered += voting([tree], functools.partial(_number, k=k, place=place))
     reached = op.TreeEnsembleRegressor(X, n_targets=len(trees), domain=ML, **rows(numbered, "target", dtype))
     op.tell(reached, T.FLOAT, [None, len(trees)])
     if aggregate in ("MIN", "MAX") and targets > 1:
@@ -279,3 +286,7 @@ def gathered(op, X: str, trees: Trees, targets: int, aggregate: str, dtype: Any)
         return reduce(weights, axes=[1], keepdims=0)
     total = op.ReduceSum(weights, np.array([1]), keepdims=0)
     return op.Div(total, np.float64(len(trees))) if aggregate == "AVERAGE" else total
+
+
+def _number(leaf: Node, k: int, place: Mapping[Node, int]) -> list[tuple[int, float]]:
+    return [(k, float(place[leaf]))]

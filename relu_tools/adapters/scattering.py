@@ -1,0 +1,70 @@
+"""What writes by index, below the opsets that have it."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto as T
+
+from relu_tools.adapters import adapter
+from relu_tools.adapters.gathering import along, as_int64, merged, own_places, places, row_numbers, strides, times
+from relu_tools.adapters.indexing import arange, from_front, known_size, size
+from relu_tools.report import RefusedError
+
+
+@adapter("ScatterElements", 11, None)
+def scatter_elements(op, data, indices, updates, *, axis):
+    """11 is its first version.
+
+    Scatter, as it was called before, does the same, but for indices that count from the back.
+    """
+    front = indices if op.nonnegative(indices) else from_front(op, indices, size(op, data, axis))
+    return op.Scatter(data, front, updates, axis=axis if axis >= 0 else axis + op.rank(data))
+
+
+@adapter("ScatterND", 11, None, opset=14)
+def scatter_nd(op, data, indices, updates):
+    """11 is its first version.
+
+    The axes that the indices point along become one, on which ScatterElements writes a row at each place.
+    """
+    depth, rank = known_size(op, indices, -1), op.rank(data)
+    if depth is None:
+        raise RefusedError(f"before 11 the size of the last axis of '{indices}' must be known")
+    rows = op.Reshape(row_numbers(op, data, indices, depth), np.array([-1]))
+    if depth == rank:
+        written = op.ScatterElements(merged(op, data, rank), rows, op.Reshape(updates, np.array([-1])), axis=0)
+        return op.Reshape(written, op.Shape(data), allowzero=1)
+    new = updates if op.rank(indices) == 2 else merged(op, updates, op.rank(indices) - 1)
+    rows = op.Expand(op.Unsqueeze(rows, np.arange(1, rank - depth + 1)), op.Shape(new))
+    if depth == 1:
+        return op.ScatterElements(data, rows, new, axis=0)
+    written = op.ScatterElements(merged(op, data, depth), rows, new, axis=0)
+    return op.Reshape(written, op.Shape(data), allowzero=1)
+
+
+@adapter("Scatter", 9, None, opset=13)
+def scatter(op, data, indices, updates, *, axis):
+    """9 is its first version.
+
+    Each place is compared with the indices that may point at it: the result is gathered from the data and the updates
+    laid in one row, at the last update that does, or else at the place itself.
+    """
+    rank = op.rank(data)
+    axis %= rank
+    given, written = op.shape(data), op.shape(indices)
+    if any(given[k] is None or given[k] != written[k] for k in range(rank) if k != axis):
+        raise RefusedError(f"before 9 the data, {given}, and the indices, {written}, must be alike but along the axis")
+    front = indices if op.nonnegative(indices) else from_front(op, indices, size(op, data, axis))
+    numbers = along(op, arange(op, size(op, data, axis)), rank + 1, axis + 1)
+    hits = op.Equal(op.Unsqueeze(as_int64(op, front), np.array([axis + 1])), numbers)
+    order = along(op, arange(op, size(op, indices, axis)), rank + 1, axis)
+    order = order + 1 if isinstance(order, np.ndarray) else op.Add(order, np.int64(1))
+    order = order.astype(np.float64) if isinstance(order, np.ndarray) else op.Cast(order, to=T.DOUBLE)
+    last = op.ReduceMax(op.Mul(op.Cast(hits, to=T.DOUBLE), order), axes=[axis], keepdims=0)
+    hit, last = op.Cast(last, to=T.BOOL), op.Sub(op.Cast(last, to=T.INT64), np.int64(1))
+    steps = strides(op, data, rank)
+    total = times(op, steps[0], size(op, data, 0))
+    update = op.Add(places(op, updates, last, axis, rank), np.int64(total) if isinstance(total, int) else total)
+    where = op.Where(hit, update, own_places(op, data, steps))
+    row = op.Concat(op.Reshape(data, np.array([-1])), op.Reshape(updates, np.array([-1])), axis=0)
+    return op.Gather(row, where)
