@@ -109,6 +109,26 @@ class Builder:
         self.branches.add(graph.name)
         return graph
 
+    def giving(self, graph: GraphProto, make: Callable[..., Sequence[str]]) -> GraphProto:
+        """A copy of a graph that gives what `make` makes of its outputs, by nodes that are legal at the goal."""
+        ends = self.branch(lambda: make(*(info.name for info in graph.output)))
+        self.branches.remove(ends.name)
+        whole = GraphProto()
+        whole.CopyFrom(graph)
+        whole.node.extend(ends.node)
+        del whole.output[:]
+        whole.output.extend(ends.output)
+        return whole
+
+    def given(self, graph: GraphProto) -> list[list[int | str | None] | None]:
+        """The dimensions of a legalized graph's outputs; None for those whose rank is not known."""
+        self.asked_more = True
+        scope = Scope(self._scope.model, graph, self._targets, self._scope, None)
+        for info in graph.output:
+            if info.type.WhichOneof("value"):
+                scope.types.setdefault(info.name, info.type)
+        return [scope.shape(info.name) for info in graph.output]
+
     def initializer(self, tensor: TensorProto) -> str:
         """Stores a tensor in the graph, or makes it by a Cast where the graph cannot hold one."""
         name = self._fresh(f"{self._base}/value")
@@ -174,7 +194,7 @@ class Builder:
 
     def tell(self, value: str, dtype: int, shape: Sequence[int | str | None]) -> None:
         """Makes the type of a value known that its operator does not infer."""
-        self._scope.types[value] = helper.make_tensor_type_proto(dtype, shape)
+        self._scope.tell(value, helper.make_tensor_type_proto(dtype, shape))
 
     def shape(self, value: str) -> list[int | str | None]:
         """The dimensions, symbolic ones by name and unknown ones as None."""
@@ -188,6 +208,17 @@ class Builder:
 
     def rank(self, value: str) -> int:
         return len(self.shape(value))
+
+    def length(self, vector: str) -> int:
+        """How many elements a vector has."""
+        self.asked_more = True
+        found = self._scope.length(vector)
+        if found is None:
+            raise RefusedError(
+                f"the number of elements of '{vector}' is not known",
+                "give its shape in the model's value_info, or infer shapes first",
+            )
+        return found
 
     def known_shape(self, value: str) -> list[int | str | None] | None:
         """The dimensions where the rank is known, None where it is not."""

@@ -121,7 +121,6 @@ def _column(
         targets,
         ir_version=ir_version,
         inline_all=ir_version < irversion.FUNCTIONS and bool(work.functions),
-        yielding=conversion._yielding(opset, targets, imports),
     )
     column = {op: Cell(kept=count) for op, count in counts.items()}
     for change in engine.changes:

@@ -97,8 +97,7 @@ def convert(
     file, back = _open(model)
     opsets = _opsets(file.model)
     targets = _targets(opset, opsets)
-    yielding = _yielding(opset, targets, opsets)
-    conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion, yielding)
+    conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion)
     if verify != "off":
         _verify(conversion, file, verify, seed)
     return conversion
@@ -203,21 +202,15 @@ def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[
                 f"{schemas.newest(domain)}"
             )
         targets[domain] = version
-    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported.
+    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported; newer
+    # ones read older versions.
     if ML in opsets and ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
-        release = irversion.ml_of_opset(targets[""])
-        targets[ML] = min(opsets[ML], release)
+        targets[ML] = min(opsets[ML], irversion.ml_of_opset(targets[""]))
     return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
 
 
-def _yielding(opset: int | Mapping[str, int], targets: Mapping[str, int], opsets: Mapping[str, int]) -> set[str]:
-    """The domains that are raised without being asked for: newer runtimes read older versions of them as well."""
-    asked = set(map(schemas.normal, opset)) if isinstance(opset, Mapping) else {""}
-    return {domain for domain in targets if domain not in asked and targets[domain] > opsets[domain]}
-
-
 # --- the run -------------------------------------------------------------------------------
-def _run(file, back, opsets, targets, ir_version, selection, kind, yielding=()):
+def _run(file, back, opsets, targets, ir_version, selection, kind):
     original = file.model
     ir_before = original.ir_version
     moves = any(opsets.get(domain) != version for domain, version in targets.items())
@@ -234,7 +227,6 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, yielding=()):
         ir_version=ir_after,
         expand=selection,
         inline_all=old_reader,
-        yielding=yielding,
     )
     if engine.refusals:
         raise ConversionError(engine.refusals)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
 
-from relu_tools import fold, schemas
+from relu_tools import fold, ranks, schemas
 
 # More than this is a weight, which inference has no use for.
 SMALL = 1 << 10
@@ -130,6 +130,8 @@ class Scope:
         self._sparse: dict[str, Any] = {}
         self.formals = set(graph.input) if self.is_function else {i.name for i in graph.input}
         self.producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
+        self._lengths: dict[str, int | None] = {}
+        self._ranks: dict[str, int | None] | None = None
         self._constants: dict[str, TensorProto | None] = {}
         if self.is_function:
             self.types = {i.name: i.type for i in graph.value_info} | self.types
@@ -254,14 +256,73 @@ class Scope:
                     proto.tensor_type.shape.CopyFrom(shape)
         return proto
 
+    def tell(self, name: str, type_: TypeProto) -> None:
+        """Makes the type of a value defined here known."""
+        self.types[name] = type_
+        self._texts[name] = schemas.type_text(type_)
+
     def shape(self, name: str) -> list[int | str | None] | None:
         """A tensor value's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
         proto = self.type(name)
         if proto is None or not proto.tensor_type.HasField("shape"):
-            return None
+            rank = self._rank(name)
+            return None if rank is None else [None] * rank
         return [
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in proto.tensor_type.shape.dim
         ]
+
+    def _rank(self, name: str) -> int | None:
+        """The rank of a value whose shape inference does not tell."""
+        scope = self.owner(name)
+        if scope is None:
+            return None
+        if scope._ranks is None:
+            # One walk over the nodes in their order: a chain of them can be long.
+            scope._ranks = {}
+            for made in list(scope.producers):
+                scope._ranks[made] = scope._rank_here(made)
+        if name not in scope._ranks:
+            scope._ranks[name] = None  # an unknown that a cycle would come back to
+            scope._ranks[name] = scope._rank_here(name)
+        return scope._ranks[name]
+
+    def _rank_here(self, name: str) -> int | None:
+        proto = self.types.get(name) or self._from_inference(name)
+        if proto is not None and proto.tensor_type.HasField("shape"):
+            return len(proto.tensor_type.shape.dim)
+        if name in self.initializers:
+            return len(self.initializers[name].dims)
+        if name not in self.producers:
+            return None
+        node, _ = self.producers[name]
+        if schemas.normal(node.domain) != "" or (name != node.output[0] and node.op_type not in ranks.OF_ALL_OUTPUTS):
+            return None
+        return ranks.rank_of(node, self._rank, self.length)
+
+    def length(self, name: str) -> int | None:
+        """How many elements a vector has."""
+        scope = self.owner(name)
+        if scope is None:
+            return None
+        tensor = scope.initializers.get(name)
+        if tensor is None:
+            proto = scope.types.get(name) or scope._from_inference(name)
+            dims = proto.tensor_type.shape.dim if proto is not None else []
+            if len(dims) == 1 and dims[0].HasField("dim_value"):
+                return dims[0].dim_value
+            tensor = scope.constant(name, fold.LIMIT)
+        if tensor is not None:
+            return elements(tensor.dims)
+        if name not in scope._lengths:
+            scope._lengths[name] = None  # an unknown that a cycle would come back to
+            node, _ = scope.producers.get(name, (None, None))
+            if node is not None and schemas.normal(node.domain) == "":
+                scope._lengths[name] = ranks.length_of(node, scope._rank, scope.length, scope._array)
+        return scope._lengths[name]
+
+    def _array(self, name: str) -> np.ndarray | None:
+        tensor = self.constant(name, fold.LIMIT)
+        return None if tensor is None else onnx.numpy_helper.to_array(tensor)
 
     def _ask(self, name: str) -> TypeProto | None:
         """The type of a value defined here: of an initializer, from inference, or by the operator's own inference."""
@@ -452,18 +513,22 @@ def _experimental(domain: str, op: str) -> int:
 
 def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, TypeProto]:
     """The types of a Loop's or Scan's body inputs, by what the node feeds them, where the body leaves them out."""
-    found: dict[str, TypeProto] = {}
-    if node.op_type == "Loop":
-        fed = [TensorProto.INT64, TensorProto.BOOL, *(scope.dtype(name) if name else None for name in node.input[2:])]
-    elif node.op_type == "Scan":
-        fed = [scope.dtype(name) if name else None for name in node.input]
-    else:
-        return found
-    for info, dtype in zip(graph.input, fed, strict=False):
-        if dtype and not info.type.WhichOneof("value"):
-            # Element types alone: the shapes may change from one turn to the next.
-            found[info.name] = helper.make_tensor_type_proto(dtype, None)
-    return found
+    if node.op_type not in ("Loop", "Scan"):
+        return {}
+    # A Scan of opset 8 has the lengths of the sequences as its first input.
+    own = 2 if node.op_type == "Loop" else len(node.input) - len(graph.input)
+    fed = [name and scope.type(name) for name in node.input[own:]]
+    known = [helper.make_tensor_type_proto(dtype, ()) for dtype in (TensorProto.INT64, TensorProto.BOOL)]
+    pairs = zip(graph.input, (known if node.op_type == "Loop" else []) + fed, strict=False)
+    return {info.name: shapeless(type_) for info, type_ in pairs if type_ and not info.type.WhichOneof("value")}
+
+
+def shapeless(type_: TypeProto) -> TypeProto:
+    """A type without the shape, which may change from one turn of a loop to the next."""
+    bare = TypeProto()
+    bare.CopyFrom(type_)
+    bare.tensor_type.ClearField("shape") if bare.HasField("tensor_type") else None
+    return bare
 
 
 def graphs_in(graph: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto | onnx.FunctionProto]:

@@ -16,7 +16,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from relu_tools import adapters, casts, irversion, schemas
 from relu_tools.adapters import KEEP
 from relu_tools.builder import Builder
-from relu_tools.facts import Model, Scope, formal_types, free_names, names_in, subgraphs, uses
+from relu_tools.facts import Model, Scope, formal_types, free_names, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
 from relu_tools.report import Change, Refusal, RefusedError, Step, qualified
 
@@ -255,6 +255,7 @@ class Engine:
         return (
             version is not None
             and version is schemas.at(domain, op, target)
+            and not version.deprecated
             and not any(a.type in (5, 10) for a in version.attributes.values())  # GRAPH, GRAPHS
         )
 
@@ -307,7 +308,8 @@ class Engine:
 
     def _walk(self, node, version, target, opsets, scope, trace) -> list[NodeProto]:
         domain = version.domain
-        while not version.since <= target <= version.last:
+        # A deprecated version is legal nowhere; what it was before leads on.
+        while version.deprecated or not version.since <= target <= version.last:
             versions = schemas.history(domain, node.op_type)
             place = versions.index(version) + (1 if target > version.last else -1)
             following = versions[place] if place >= 0 else None
@@ -515,7 +517,13 @@ class Engine:
         for a, g, graph in subgraphs(node):
             path = (*scope.path, (index, a, g)) if scope.path is not None and index is not None else None
             types = formal_types(node, graph, scope)
-            self._graph(graph, Scope(self.original, graph, opsets, scope, path, types))
+            inner = Scope(self.original, graph, opsets, scope, path, types)
+            self._graph(graph, inner)
+            # What inference does not know of the node's outputs, its graph may tell: a Loop's begins with a condition.
+            given = graph.output[1:] if node.op_type == "Loop" else graph.output
+            for name, info in zip(node.output, given, strict=False):
+                if name and scope.text(name) is None and (type_ := inner.type(info.name)) is not None:
+                    scope.tell(name, shapeless(type_))
 
     def _branches(self, node: NodeProto, opsets: Opsets, scope: Scope, trace: _Trace) -> None:
         """Legalizes the graphs of a node that a builder made, once, where the builder made those too."""
@@ -559,12 +567,8 @@ def legalize(
     ir_version: int,
     expand: Selection = NOTHING,
     inline_all: bool = False,
-    yielding: Iterable[str] = (),
 ) -> Engine:
-    """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused.
-
-    Domains that are `yielding` stay as they are where their operators refuse to go.
-    """
+    """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused."""
     also: set[tuple] = set()
     pristine = None
     while True:
@@ -579,12 +583,6 @@ def legalize(
         except _Restart as restart:
             also.add(restart.args[0])
             work.CopyFrom(pristine)  # type: ignore[arg-type]
-            continue
-        stuck = {refusal.step.domain for refusal in engine.refusals}.intersection(yielding)
-        if stuck:
-            targets = {**targets, **{domain: original.opsets[domain] for domain in stuck}}
-            yielding = set(yielding) - stuck
-            work.CopyFrom(original.proto)
             continue
         prune(engine)
         return engine

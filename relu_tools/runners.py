@@ -108,7 +108,7 @@ class OnnxRuntime:
             if isinstance(value, np.ndarray):
                 return onnxruntime.OrtValue.ortvalue_from_numpy(value)
             raise CannotRun("onnxruntime's Python interface takes no sequence beside a type that numpy lacks")
-        bits = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
+        bits = np.asarray(value, order="C").view(f"u{value.dtype.itemsize}")
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
             bits, onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         )

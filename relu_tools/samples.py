@@ -569,8 +569,10 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("NegativeLogLikelihoodLoss", 1): _class,
     ("NonMaxSuppression", 0): _no_nan,
     ("NonMaxSuppression", 1): _no_nan,
+    ("OneHot", 0): _small(0, 6),  # below 0, no runtime does what the text of 9 says
     ("OneHot", 1): _small(3, 6),
     ("Pad", 1): _pads,
+    ("Pad", 3): _axes,
     ("Pow", 1): _exponent,
     ("QuantizeLinear", 0): _no_nan,
     ("QuantizeLinear", 1): _scale,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -22,24 +23,47 @@ ZEROS = itertools.repeat(0)
 def one_shape(op, cond, *, then_branch, else_branch):
     """11 lets the branches give different shapes, before it they give the same.
 
-    Shapes that are known to differ are refused.
+    The one of fewer dimensions gets more of size 1, and a mask tells which ones are to be left out after the If. Sizes
+    that are known to differ are refused.
     """
-    for then, other in zip(then_branch.output, else_branch.output, strict=True):
-        shapes = [_dims(then), _dims(other)]
-        if None not in shapes and not _agree(*shapes):
-            raise RefusedError(f"before 11 both branches give one shape, here {shapes[0]} and {shapes[1]}")
-    return KEEP
+    shapes = list(zip(op.given(then_branch), op.given(else_branch), strict=True))
+    uneven = [k for k, (a, b) in enumerate(shapes) if a is not None and b is not None and not _agree(a, b)]
+    if not uneven:
+        return KEEP
+    added = {k: _added(*shapes[k]) for k in uneven}
+    if not op.version("Compress"):
+        raise RefusedError("before 11 both branches give one shape, and before 9 no Compress brings back the other")
+
+    def branch(graph, side):
+        def even(*values):
+            masks = [np.array([j not in added[k][side] for j in range(added[k][2])]) for k in uneven]
+            axes = [added[k][side] if k in added else () for k in range(len(values))]
+            longer = [op.Unsqueeze(v, axes=a) if a else v for v, a in zip(values, axes, strict=True)]
+            return [*longer, *map(op.Identity, masks)]
+
+        return op.giving(graph, even)
+
+    branches = {"then_branch": branch(then_branch, 0), "else_branch": branch(else_branch, 1)}
+    results = list(op.If(cond, outputs=["all"] * (len(shapes) + len(uneven)), **branches))
+    for k, mask in zip(uneven, results[len(shapes) :], strict=True):
+        results[k] = op.Reshape(results[k], op.Compress(op.Shape(results[k]), mask, axis=0))
+    return tuple(results[: len(shapes)])
 
 
-def _dims(info) -> list[int | None] | None:
-    tensor = info.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    return [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+def _agree(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+    """Whether two shapes are not known to differ."""
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and not any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs)
 
 
-def _agree(a: list[int | None], b: list[int | None]) -> bool:
-    return len(a) == len(b) and all(x == y or None in (x, y) for x, y in zip(a, b, strict=True))
+def _added(a: list[int | str | None], b: list[int | str | None]) -> tuple[Sequence[int], Sequence[int], int]:
+    """The dimensions that one of two shapes needs to agree with the other, for each of the two, and the rank then."""
+    few, many = sorted((a, b), key=len)
+    for axes in itertools.combinations(range(len(many)), len(many) - len(few)):
+        rest = iter(few)
+        if axes and _agree([1 if k in axes else next(rest) for k in range(len(many))], many):
+            return (axes, (), len(many)) if few is a else ((), axes, len(many))
+    raise RefusedError(f"before 11 both branches give one shape, here {a} and {b}")
 
 
 # --- Scan ----------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Steps of the operators that sample images: GridSample, AffineGrid, RoiAlign, NonMaxSuppression."""
+"""Steps of the operators that sample images: GridSample, RoiAlign, NonMaxSuppression."""
 
 from __future__ import annotations
 
 from relu_tools.adapters import adapter, same
-from relu_tools.report import RefusedError
+from relu_tools.adapters.sampling import grid_sampled, roi_aligned
 
 same("GridSample", 16, 20, 22)
 same("RoiAlign", 16, 22)
@@ -22,10 +22,11 @@ def grid_sample_named(op, X, grid, *, mode, **same):
 def grid_sample_of_images(op, X, grid, *, mode, **same):
     """20 takes any number of spatial dimensions, 16 two, and says bilinear and bicubic for linear and cubic.
 
-    Others than two are refused.
+    For another number of them the values are gathered.
     """
     if op.rank(X) != 4:
-        raise RefusedError(f"before 20 GridSample samples images alone, here '{X}' has {op.rank(X) - 2} spatial axes")
+        op.rounds()
+        return grid_sampled(op, X, grid, mode, **same)
     return op.GridSample(X, grid, mode={v: k for k, v in NAMED.items()}.get(mode, mode), **same)
 
 
@@ -42,8 +43,9 @@ def roi_align_unshifted(op, X, rois, batch_indices, **same):
 def roi_align_shifted(op, X, rois, batch_indices, *, coordinate_transformation_mode, **same):
     """16 shifts the coordinates by half a pixel unless told otherwise, 10 never does.
 
-    Shifted regions would give the same but for those smaller than a pixel, which 10 widens: they are refused.
+    Shifted regions would give the same but for those smaller than a pixel, which 10 widens: so the values are gathered.
     """
-    if coordinate_transformation_mode != "output_half_pixel":
-        raise RefusedError("before 16 a region smaller than a pixel is widened, and none is shifted by half a pixel")
-    return op.RoiAlign(X, rois, batch_indices, **same)
+    if coordinate_transformation_mode == "output_half_pixel":
+        return op.RoiAlign(X, rois, batch_indices, **same)
+    op.rounds()
+    return roi_aligned(op, X, rois, batch_indices, half_pixel=True, **same)

@@ -56,6 +56,15 @@ def size(op, value, axis):
     return op.Slice(op.Shape(value), np.array([axis]), np.array([axis + 1 or END])) if known is None else known
 
 
+def gathered(op, data, places, axis):
+    """The data at places along an axis. Of strings, onnxruntime's Gather is right along the last axis alone."""
+    if op.dtype(data) != T.STRING or axis == op.rank(data) - 1:
+        return op.Gather(data, places, axis=axis)
+    perm = list(range(op.rank(data)))
+    perm[axis], perm[-1] = perm[-1], perm[axis]
+    return op.Transpose(op.Gather(op.Transpose(data, perm=perm), places, axis=len(perm) - 1), perm=perm)
+
+
 def from_front(op, values, length):
     """Integers of which those below 0 count from the back of a length, as int64."""
     values = values if op.dtype(values) == T.INT64 else op.Cast(values, to=T.INT64)
@@ -129,15 +138,21 @@ def scatter_sums(op, data, indices, updates, *, reduction, **axis):
     return _reduced(op, data, indices, updates, axis, reduction) if reduction != "none" else KEEP
 
 
-REDUCTIONS = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+# The extremes are chosen as onnxruntime does it, which takes what is written where one of both is NaN.
+REDUCTIONS = {
+    "add": lambda op, old, new: op.Add(old, new),
+    "mul": lambda op, old, new: op.Mul(old, new),
+    "max": lambda op, old, new: op.Where(op.Greater(old, new), old, new),
+    "min": lambda op, old, new: op.Where(op.Less(old, new), old, new),
+}
 
 
 def _reduced(op, data, indices, updates, along, reduction):
     gather = op.GatherND if op.type == "ScatterND" else op.GatherElements
 
     def write(there, at, new):
-        both = getattr(op, REDUCTIONS[reduction])(gather(there, at, **along), new)
-        return op.again(there, at, both, **along)
+        old = gather(there, at, **along)
+        return op.again(there, at, REDUCTIONS[reduction](op, old, new), **along)
 
     known = op.known(indices)
     if op.type == "ScatterElements":
@@ -150,11 +165,10 @@ def _reduced(op, data, indices, updates, along, reduction):
     if rank == 1 or (known is not None and _distinct_rows(known)):
         return write(data, indices, updates)
     if rank > 2:
-        depth = size(op, indices, -1)
-        depth = np.array([depth]) if isinstance(depth, int) else depth
+        some, depth = np.array([-1]), size(op, indices, -1)
         rest = op.Slice(op.Shape(updates), np.array([rank - 1]), np.array([END]))
-        indices = op.Reshape(indices, op.Concat(np.array([-1]), depth, axis=0))
-        updates = op.Reshape(updates, op.Concat(np.array([-1]), rest, axis=0))
+        rows = np.array([-1, depth]) if isinstance(depth, int) else op.Concat(some, depth, axis=0)
+        indices, updates = op.Reshape(indices, rows), op.Reshape(updates, op.Concat(some, rest, axis=0))
     return _one_by_one(op, data, indices, updates, 0, write)
 
 

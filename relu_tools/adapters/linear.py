@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
-from relu_tools.adapters.logical import HALF, halves
+from relu_tools.adapters.logical import split, wrapped
 from relu_tools.report import RefusedError
 
 same("MatMul", 1, 9, 13)
@@ -14,8 +14,8 @@ same("Gemm", 1, 6, 7, 9, 11, 13)
 same("Einsum", 12, 28)
 same("Det", 11, 22)
 
-# Sums of so many products of halves are exact in double.
-LONGEST = 2**20
+# Sums of so many products of digits of 16 bits are exact in double, even a few of them.
+LONGEST = 2**18
 
 
 # --- MatMul --------------------------------------------------------------------------------
@@ -23,29 +23,44 @@ LONGEST = 2**20
 def matmul_of_integers(op, A, B):
     """9 adds integers.
 
-    Those of 32 bits are split into halves, whose products' sums are exact in double, and put together modulo 2^32;
-    for those of 64, and sums of unknown length, each product is made and added as an integer.
+    They are split into digits of 16 bits (of 8, for sums that are longer or of unknown length), whose products' sums
+    are exact in double, and put together modulo the type's size.
     """
-    dtype = op.dtype(A)
+    dtype, length = op.dtype(A), op.shape(A)[-1]
     if dtype in FLOATS:
         return KEEP
-    length = op.shape(A)[-1]
-    if dtype in WIDE_INTEGERS or not isinstance(length, int) or length > LONGEST:
-        return _products(op, A, B)
-    (a_high, a_low), (b_high, b_low) = halves(op, op.Cast(A, to=T.DOUBLE)), halves(op, op.Cast(B, to=T.DOUBLE))
-    cross = op.Add(op.MatMul(a_high, b_low), op.MatMul(a_low, b_high))
-    total = op.Add(op.MatMul(a_low, b_low), op.Mul(halves(op, cross)[1], np.float64(HALF)))
-    return op.Cast(op.Cast(total, to=T.INT64), to=dtype)
+    bits = 16 if isinstance(length, int) and length <= LONGEST else 8
+    digits = _wide_digits if dtype in WIDE_INTEGERS else _digits
+    a, b = digits(op, A, bits), digits(op, B, bits)
+    total = None
+    for place in reversed(range(len(a))):
+        part = op.MatMul(a[0], b[place])
+        for k in range(1, place + 1):
+            part = op.Add(part, op.MatMul(a[k], b[place - k]))
+        if dtype in WIDE_INTEGERS:
+            part = op.Cast(part, to=T.INT64)
+            total = op.Add(op.Mul(total, np.int64(2**bits)), part) if total else part
+        else:
+            total = op.Add(op.Mul(split(op, total, 32)[1], np.float64(2**bits)), part) if total else part
+    return op.Cast(total, to=dtype) if dtype in WIDE_INTEGERS else wrapped(op, total, dtype)
 
 
-def _products(op, A, B):
-    a, b = op.rank(A), op.rank(B)
-    left = op.Unsqueeze(A, axes=[0, 2] if a == 1 else [a])
-    right = op.Unsqueeze(B, axes=[0, 2] if b == 1 else [b - 2])
-    rank = max(a, b, 2) + 1
-    total = op.ReduceSum(op.Mul(left, right), axes=[rank - 2], keepdims=0)
-    single = [rank - 3] * (a == 1) + [rank - 2] * (b == 1)
-    return op.Squeeze(total, axes=single) if single else total
+def _digits(op, x, bits):
+    """The digits to the base 2^bits of integers of 32 bits, the lowest first, as doubles; the highest has the sign."""
+    high, digits = op.Cast(x, to=T.DOUBLE), []
+    for _ in range(32 // bits - 1):
+        high, low = split(op, high, bits)
+        digits.append(low)
+    return [*digits, high]
+
+
+def _wide_digits(op, x, bits):
+    """The digits to the base 2^bits of integers of 64 bits, the lowest first, as doubles; each has the sign."""
+    high, digits = op.Cast(x, to=T.INT64), []
+    for _ in range(64 // bits - 1):
+        x, high = high, op.Div(high, np.int64(2**bits))
+        digits.append(op.Cast(op.Sub(x, op.Mul(high, np.int64(2**bits))), to=T.DOUBLE))
+    return [*digits, op.Cast(high, to=T.DOUBLE)]
 
 
 # --- Gemm ----------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
 from relu_tools.report import RefusedError
 
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-HALF = 2.0**16
 LARGEST_EXACT = 2**53  # up to here every integer is a double
 
 same("Add Sub Mul Div", 1, 6, 7, 13, 14)
@@ -104,27 +103,37 @@ def lay(op, make, A, B, a, b):
 def arithmetic_of_integers(op, A, B, *, axis, broadcast):
     """6 adds the integers of 32 and 64 bits.
 
-    Those of 32 bits are exact in double: sums, differences, quotients (a Cast drops the fraction), and products of one
-    with the halves of the other; a Cast by way of int64 keeps the low bits.
+    Those of 32 bits are exact in double: sums, differences, quotients (the Cast drops the fraction), and products of
+    one with the halves of the other; they are put together modulo 2^32.
     """
     dtype = op.dtype(A)
     if dtype in FLOATS or dtype in WIDE_INTEGERS:
         return KEEP
     A, B = op.Cast(A, to=T.DOUBLE), op.Cast(B, to=T.DOUBLE)
     if op.type == "Mul":
-        high, low = halves(op, B, broadcast=1)
-        high = halves(op, op.Mul(A, high, axis=axis, broadcast=broadcast), broadcast=1)[1]
+        high, low = split(op, B, 16, broadcast=1)
+        high = split(op, op.Mul(A, high, axis=axis, broadcast=broadcast), 16, broadcast=1)[1]
         low = op.Mul(A, low, axis=axis, broadcast=broadcast)
-        result = op.Add(low, op.Mul(high, np.float64(HALF), broadcast=1))
+        result = op.Add(low, op.Mul(high, np.float64(2**16), broadcast=1))
     else:
         result = op.again(A, B, axis=axis, broadcast=broadcast)
-    return op.Cast(op.Cast(result, to=T.INT64), to=dtype)
+    return wrapped(op, result, dtype, broadcast=1)
 
 
-def halves(op, x, **scalar):
-    """The quotient by 2^16 of a double without a fraction, rounded down, and the rest; `scalar` is for scalars."""
-    high = op.Floor(op.Mul(x, np.float64(1 / HALF), **scalar))
-    return high, op.Sub(x, op.Mul(high, np.float64(HALF), **scalar))
+def wrapped(op, x, dtype, **scalar):
+    """A double as an integer of 32 bits, modulo 2^32; `scalar` lets a scalar spread.
+
+    Not by Casts to int64 and from there: onnxruntime makes one of two that follow each other, and that one saturates.
+    """
+    lowest = np.float64(0 if dtype == T.UINT32 else -(2**31))
+    turns = split(op, op.Sub(x, lowest, **scalar), 32, **scalar)[0]
+    return op.Cast(op.Sub(x, op.Mul(turns, np.float64(2**32), **scalar)), to=dtype)
+
+
+def split(op, x, bits, **scalar):
+    """The quotient of a double by 2^bits, rounded down, and the rest; `scalar` lets a scalar spread."""
+    high = op.Floor(op.Mul(x, np.float64(2.0**-bits), **scalar))
+    return high, op.Sub(x, op.Mul(high, np.float64(2**bits), **scalar))
 
 
 def _covers(a: list, b: list) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, WIDE_INTEGERS, adapter, same
 
@@ -33,7 +32,10 @@ def same_shapes(op, *data_0):
         total = data_0[0]
         for x in data_0[1:]:
             total = op.Add(total, x)
-        return total if op.type == "Sum" else op.Div(total, op.like(len(data_0), data_0[0]))
+        if op.type == "Sum":
+            return total
+        op.rounds()  # some divide, some multiply by the reciprocal
+        return op.Div(total, op.like(len(data_0), data_0[0]))
     dtype = op.dtype(data_0[0])
     zeros = [op.Cast(op.Less(x, x), to=dtype) for x in data_0]
     spread = []

@@ -154,6 +154,15 @@ def instance_normalization_of_images(op, input, scale, B, *, epsilon):
     return op.Reshape(op.InstanceNormalization(_as_image(op, input), scale, B, epsilon=epsilon), op.Shape(input))
 
 
+@adapter("MeanVarianceNormalization", 9, 13)
+def mean_variance_normalization_axes(op, X, *, axes):
+    """13 is the same, but the inference of its function body misses axes that are left to their default.
+
+    They are written out.
+    """
+    return op.MeanVarianceNormalization(X, axes=axes)
+
+
 @adapter("MeanVarianceNormalization", 13, 9)
 def mean_variance_normalization(op, X, *, axes):
     """13 adds bfloat16; axes count from the back in opsets from 11 on.
@@ -177,10 +186,8 @@ def group_normalization_per_channel(op, X, scale, bias, *, num_groups, epsilon):
     else:
         each = op.Div(op.Gather(op.Shape(X), np.array([1]), axis=0), np.array([num_groups]))
         times = op.Concat(np.array([1]), each, axis=0)
-    spread = [
-        op.Reshape(op.Expand(op.Reshape(value, np.array([num_groups, 1])), times), np.array([-1]))
-        for value in (scale, bias)
-    ]
+    column, row = np.array([num_groups, 1]), np.array([-1])
+    spread = [op.Reshape(op.Expand(op.Reshape(value, column), times), row) for value in (scale, bias)]
     return op.GroupNormalization(X, *spread, num_groups=num_groups, epsilon=epsilon, stash_type=op.dtype(X))
 
 

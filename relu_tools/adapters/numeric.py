@@ -83,18 +83,19 @@ def shift_of_signed(op, X, Y, *, direction):
     known = op.known(Y)
     if not signed and known is not None and (known < bits).all():
         return KEEP
-    wide, amount = op.Cast(X, to=T.INT64 if signed else T.UINT64), op.Cast(Y, to=T.UINT64)
-    # A negative amount is a large one now.
-    beyond = op.Not(op.Less(amount, np.uint64(bits)))
-    amount = op.Where(beyond, np.uint64(0), amount)
-    if direction == "LEFT" or not signed:
-        shifted = op.BitShift(op.Cast(wide, to=T.UINT64), amount, direction=direction)
-        return op.Cast(op.Where(beyond, np.uint64(0), shifted), to=dtype)
-    negative = op.Less(wide, np.int64(0))
-    positive = op.Where(negative, op.Sub(np.int64(-1), wide), wide)
-    shifted = op.BitShift(op.Cast(positive, to=T.UINT64), amount, direction=direction)
-    shifted = op.Cast(op.Where(beyond, np.uint64(0), shifted), to=T.INT64)
-    return op.Cast(op.Where(negative, op.Sub(np.int64(-1), shifted), shifted), to=dtype)
+    wide, amount = op.Cast(X, to=T.INT64), op.Cast(Y, to=T.INT64)
+    # An amount of 2^63 and more is negative now.
+    beyond = op.Or(op.Less(amount, np.int64(0)), op.Not(op.Less(amount, np.int64(bits))))
+    amount = op.Cast(op.Where(beyond, np.int64(0), amount), to=T.UINT64)
+    complement = signed and direction == "RIGHT"
+    if complement:
+        negative = op.Less(wide, np.int64(0))
+        wide = op.Where(negative, op.Sub(np.int64(-1), wide), wide)
+    shifted = op.Cast(op.BitShift(op.Cast(wide, to=T.UINT64), amount, direction=direction), to=T.INT64)
+    shifted = op.Where(beyond, np.int64(0), shifted)
+    if complement:
+        shifted = op.Where(negative, op.Sub(np.int64(-1), shifted), shifted)
+    return op.Cast(shifted, to=dtype)
 
 
 # --- DFT -----------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto as T
+from onnx import numpy_helper
 
 from relu_tools import casts, schemas
 from relu_tools.adapters import KEEP, adapter, same
-from relu_tools.adapters.indexing import END, arange, from_front, known_size, size
+from relu_tools.adapters.indexing import END, arange, from_front, gathered, known_size, size
 from relu_tools.adapters.shapes import blank
 
 FLOATS_OF_2 = frozenset(map(schemas.tensor_text, (T.FLOAT, T.DOUBLE, T.FLOAT16)))
@@ -126,7 +127,7 @@ def _gathered(op, data, pads, value, mode):
             places = _computed_places(op, size(op, data, axis), begin, end, mode)
         if mode == "constant":
             data = op.Concat(data, _behind(op, data, axis, value), axis=axis)
-        data = op.Gather(data, places, axis=axis)
+        data = gathered(op, data, places, axis)
     return data
 
 
@@ -138,30 +139,33 @@ def _places(length, begin, end, mode):
 
 def _computed_places(op, length, begin, end, mode):
     """The places as numpy.pad fills them; pads below 0 take away first."""
-    zero, one = np.int64(0), np.int64(1)
+    zero = op.Constant(value=numpy_helper.from_array(np.int64(0)))
+    one = np.int64(1)
     length, begin, end = (np.array([x]) if isinstance(x, int) else x for x in (length, begin, end))
-    first, before, after = _least(op, op.Neg(begin), zero), _least(op, begin, zero), _least(op, end, zero)
-    count = op.Sub(op.Sub(length, first), _least(op, op.Neg(end), zero))
-    place = op.Sub(arange(op, op.Add(count, op.Add(before, after))), before)
+    before, after = _from_zero(op, begin, zero), _from_zero(op, end, zero)
+    first, cut = (_from_zero(op, -x if isinstance(x, np.ndarray) else op.Neg(x), zero) for x in (begin, end))
+    count = op.Sub(op.Sub(length, first), cut)
+    place = op.Sub(arange(op, op.Add(op.Add(count, before), after)), before)
     last = op.Sub(count, one)
     if mode == "constant":
         inside = op.And(op.Not(op.Less(place, zero)), op.Less(place, count))
         return op.Where(inside, op.Add(place, first), length)
     if mode == "edge":
-        place = _least(op, op.Where(op.Less(last, place), last, place), zero)
+        place = _from_zero(op, op.Where(op.Less(last, place), last, place), zero)
     elif mode == "wrap":
         place = op.Sub(place, op.Mul(op.Div(place, count), count))
         place = op.Where(op.Less(place, zero), op.Add(place, count), place)
     else:
         # To the last place and back again, and so on; a single one is repeated.
-        period, place = _least(op, op.Add(last, last), one), op.Abs(place)
+        period, place = op.Add(last, last), op.Abs(place)
+        period = op.Where(op.Less(period, one), one, period)
         place = op.Sub(place, op.Mul(op.Div(place, period), period))
         place = op.Sub(last, op.Abs(op.Sub(place, last)))
     return op.Add(place, first)
 
 
-def _least(op, values, bound):
-    return op.Where(op.Less(values, bound), bound, values)
+def _from_zero(op, values, zero):
+    return np.maximum(values, 0) if isinstance(values, np.ndarray) else op.Where(op.Less(values, zero), zero, values)
 
 
 def _behind(op, data, axis, value):

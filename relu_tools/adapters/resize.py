@@ -171,7 +171,7 @@ def _taps(op, axis: Axis, how: dict) -> list[tuple[Any, Any]]:
         if not _known(axis.size, axis.length):
             raise RefusedError("before 18 there is no antialias, and without the sizes no filter to write out for it")
         # A scale that is not known is at least the ratio of the lengths.
-        reach = int(-np.floor(-reach / np.minimum(axis.size / axis.length, ONE)))
+        reach = int(-np.floor(-reach / np.minimum(np.maximum(axis.size, ONE) / axis.length, ONE)))
         stretch = m.Min(axis.scale, ONE)
     left = m.Floor(x)
     taps = []
@@ -262,6 +262,7 @@ def _as_scales(axes: list[Axis]) -> np.ndarray | None:
 
 # --- the steps -----------------------------------------------------------------------------------
 same("Resize", 11, 13, 18, 19)
+same("Upsample", 9, 10)
 
 
 def _empty(op, value) -> bool:

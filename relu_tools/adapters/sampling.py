@@ -10,7 +10,7 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from relu_tools.adapters import adapter
-from relu_tools.adapters.indexing import arange, size
+from relu_tools.adapters.indexing import arange, known_size, size
 from relu_tools.adapters.resize import WIDE, Numpy
 from relu_tools.report import RefusedError
 
@@ -48,7 +48,9 @@ class Pixels:
         self._ring = int(padding == "zeros")
         if self._ring:
             X = op.Pad(X, np.array([0, 0, *[1] * self.axes] * 2))
-        self.rows = op.Flatten(op.Transpose(X, perm=[0, *range(2, self.axes + 2), 1]), axis=self.axes + 1)
+        channels = size(op, X, 1)
+        shape = op.Concat(np.array([-1]), channels, axis=0) if isinstance(channels, str) else np.array([-1, channels])
+        self.rows = op.Reshape(op.Transpose(X, perm=[0, *range(2, self.axes + 2), 1]), shape)
         strides, step = [], np.int64(1)
         for length in reversed(self.lengths):
             strides.append(step)
@@ -96,8 +98,11 @@ class Pixels:
         places = [op.Add(left, number(op, first + k, self._dtype)) if first + k else left for k in range(len(weights))]
         return [(self.place(axis, at), weight) for at, weight in zip(places, weights, strict=True)]
 
-    def sum(self, base, taps, dtype: int):
-        """The weighted sums over all axes, channels last; `dtype` is that of the images."""
+    def sum(self, base, taps, dtype: int, add=None):
+        """The weighted sums over all axes, channels last, or what else `add` makes of the weighted values.
+
+        `dtype` is the type of the images.
+        """
         op, parts = self._op, []
         for chosen in itertools.product(*taps):
             row = functools.reduce(op.Add, [place for place, _ in chosen])
@@ -107,7 +112,7 @@ class Pixels:
                 weight = op.Unsqueeze(functools.reduce(op.Mul, weights), np.array([-1]))
                 part = op.Mul(part, weight if dtype == self._dtype else op.Cast(weight, to=dtype))
             parts.append(part)
-        return functools.reduce(op.Add, parts)
+        return functools.reduce(add or op.Add, parts)
 
 
 def _is_zero(value) -> bool:
@@ -126,9 +131,8 @@ def _outer(op, x):
     return op.Sub(op.Mul(op.Add(op.Mul(op.Sub(op.Mul(x, a), b), x), c), x), d)
 
 
-def channels_first(op, value):
-    rank = op.rank(value)
-    return op.Transpose(value, perm=[0, rank - 1, *range(1, rank - 1)])
+def channels_first(op, value, axes: int):
+    return op.Transpose(value, perm=[0, axes + 1, *range(1, axes + 1)])
 
 
 # --- GridSample ------------------------------------------------------------------------------
@@ -162,5 +166,154 @@ def grid_sampled(op, X, grid, mode, padding_mode, align_corners):
             x = op.Div(op.Sub(op.Mul(x, length), one), two)
         taps.append(pixels.taps(axis, x, mode))
     batch = along(op, arange(op, size(op, X, 0)), pixels.axes + 1, 0)
-    Y = channels_first(op, pixels.sum(pixels.base(batch), taps, wide))
+    Y = channels_first(op, pixels.sum(pixels.base(batch), taps, wide), pixels.axes)
     return Y if wide == dtype else op.Cast(Y, to=dtype)
+
+
+# --- RoiAlign --------------------------------------------------------------------------------
+@adapter("RoiAlign", 10, None, accuracy="rounding", opset=13)
+def roi_align(op, X, rois, batch_indices, **how):
+    """10 is its first version.
+
+    The values at the sampled places are gathered; what each bin holds of them is averaged, or their maximum taken.
+    """
+    return roi_aligned(op, X, rois, batch_indices, half_pixel=False, **how)
+
+
+def roi_aligned(op, X, rois, batch_indices, *, half_pixel, sampling_ratio, **how):
+    """RoiAlign, for opsets from 13 on. Where the number of samples follows from each region, a Loop goes over these."""
+    dtype = op.dtype(X)
+    wide = WIDE[dtype]
+    X, rois = (x if wide == dtype else op.Cast(x, to=wide) for x in (X, rois))
+    pixels = Pixels(op, X, wide, "border")
+    if sampling_ratio > 0:
+        Y = _pooled(op, pixels, rois, batch_indices, half_pixel, sampling_ratio, **how)
+    else:
+
+        def turn(number, go_on, carried):
+            at = op.Reshape(number, np.array([1]))
+            regions, batch = op.Gather(rois, at, axis=0), op.Gather(batch_indices, at, axis=0)
+            bins = _pooled(op, pixels, regions, batch, half_pixel, 0, **how)
+            return go_on, carried, op.Squeeze(bins, np.array([0]))
+
+        count = op.Reshape(op.Shape(batch_indices), np.zeros(0, np.int64))
+        formals = [helper.make_tensor_type_proto(kind, []) for kind in (T.INT64, T.BOOL, T.INT64)]
+        Y = op.Loop(count, None, count, body=op.branch(turn, formals), outputs=2)[1]
+    Y = channels_first(op, Y, 2)
+    return Y if wide == dtype else op.Cast(Y, to=dtype)
+
+
+def _pooled(op, pixels, rois, batch, half_pixel, ratio, *, mode, output_height, output_width, spatial_scale):
+    """The bins (regions, height, width, channels); without a ratio for one region, which tells how many samples."""
+    taps, insides, counts = [], [], []
+    bounds = op.Mul(rois, op.like(spatial_scale, rois))
+    bounds = op.Sub(bounds, op.like(0.5, rois)) if half_pixel else bounds
+    zero, one = op.like(0, rois), op.like(1, rois)
+    for axis, bins in enumerate((output_height, output_width)):
+        start, end = (op.Gather(bounds, np.array([1 - axis + 2 * k]), axis=1) for k in (0, 1))
+        length = op.Sub(end, start)
+        step = op.Div(length if half_pixel else op.Max(length, one), op.like(bins, rois))
+        if ratio:
+            count, samples = op.like(ratio, rois), np.arange(ratio).astype(one.dtype)
+        else:
+            count = op.Reshape(op.Ceil(step), np.array([1]))
+            counts.append(count)
+            count = op.Max(count, one)
+            samples = op.Cast(arange(op, op.Cast(count, to=T.INT64)), to=op.dtype(rois))
+        start, step = (op.Unsqueeze(x, np.array([2])) for x in (start, step))
+        fine = op.Div(op.Mul(on(op, samples).Add(samples, op.like(0.5, rois)), step), count)
+        x = op.Add(op.Add(start, op.Mul(np.arange(bins).astype(one.dtype)[:, None], step)), fine)
+        last = on(op, pixels.length(axis)).Sub(pixels.length(axis), one)
+        inside = op.And(op.Not(op.Less(x, -one)), op.Not(op.Greater(x, pixels.length(axis))))
+        others = np.array([1, 2] if axis else [3, 4])
+        insides.append(op.Unsqueeze(inside, others))
+        x = op.Unsqueeze(op.Min(op.Max(x, zero), last), others)
+        taps.append(pixels.taps(axis, x, "linear"))
+    base = pixels.base(op.Reshape(_int64(op, batch), np.array([-1, 1, 1, 1, 1])))
+    inside = op.Unsqueeze(op.And(*insides), np.array([5]))
+    # The maximum is that of the weighted values, not of their sums: so it is in runtimes and in the reference.
+    values = pixels.sum(base, taps, op.dtype(rois), op.Max if mode == "max" else op.Add)
+    values = op.Where(inside, values, zero)
+    if mode == "max":
+        values = op.ReduceMax(values, axes=[2, 4], keepdims=0)
+    else:
+        values = op.ReduceMean(values, axes=[2, 4], keepdims=0)
+    # A region of no extent has no samples, and its bins are 0.
+    return op.Where(op.Less(op.Mul(*counts), one), zero, values) if counts and half_pixel else values
+
+
+def _int64(op, value):
+    return value if op.dtype(value) == T.INT64 else op.Cast(value, to=T.INT64)
+
+
+# --- DeformConv ------------------------------------------------------------------------------
+@adapter("DeformConv", 19, None, accuracy="rounding")
+def deform_conv(op, X, W, offset, B, mask, *, dilations, group, kernel_shape, offset_group, pads, strides):
+    """19 is its first version.
+
+    What lies at the moved places of the kernel is gathered into channels, over which a Conv of extent 1 sums.
+    """
+    dtype, axes = op.dtype(X), op.rank(X) - 2
+    channels, kernel = op.shape(X)[1], kernel_shape or op.shape(W)[2:]
+    if not all(isinstance(n, int) for n in (channels, *kernel)):
+        raise RefusedError("the number of channels and the shape of the kernel must be known")
+    wide = WIDE[dtype]
+    X, W, offset, B, mask = (x if not x or wide == dtype else op.Cast(x, to=wide) for x in (X, W, offset, B, mask))
+    places = int(np.prod(kernel))
+    out = op.Slice(op.Shape(offset), np.array([2]), np.array([axes + 2]))
+    if offset_group > 1:
+        spatial = op.Slice(op.Shape(X), np.array([2]), np.array([axes + 2]))
+        X = op.Reshape(X, op.Concat(np.array([-1, channels // offset_group]), spatial, axis=0))
+    moved = op.Reshape(offset, op.Concat(np.array([-1, places, axes]), out, axis=0))
+    pixels, taps = Pixels(op, X, wide, "zeros"), []
+    for axis, inner in enumerate(np.indices(kernel).reshape(axes, places)):
+        x = op.Gather(moved, np.array(axis), axis=2)
+        first = inner * (dilations or ONES)[axis] - (pads or ZEROS)[axis]
+        steps = op.Cast(arange(op, size(op, offset, 2 + axis)), to=wide)
+        steps = along(op, op.Mul(steps, op.like((strides or ONES)[axis], X)), axes, axis)
+        x = op.Add(x, op.Add(along(op, first.astype(op.like(0, X).dtype), axes + 1, 0), steps))
+        taps.append(pixels.taps(axis, x, "linear"))
+    batch = along(op, arange(op, size(op, moved, 0)), axes + 2, 0)
+    values = pixels.sum(pixels.base(batch), taps, wide)
+    if mask:
+        values = op.Mul(values, op.Reshape(mask, op.Concat(np.array([-1, places]), out, np.array([1]), axis=0)))
+    values = op.Reshape(channels_first(op, values, axes + 1), op.Concat(np.array([-1, channels * places]), out, axis=0))
+    weights = op.Reshape(W, np.array([0, channels // group * places, *[1] * axes]))
+    Y = op.Conv(values, weights, B, group=group)
+    return Y if wide == dtype else op.Cast(Y, to=dtype)
+
+
+ONES, ZEROS = [1] * 9, [0] * 9
+
+
+# --- AffineGrid ------------------------------------------------------------------------------
+@adapter("AffineGrid", 20, None, accuracy="rounding")
+def affine_grid(op, theta, size, *, align_corners):
+    """20 is its first version.
+
+    The coordinates along each axis, times a column of the matrix, are added to its last column. An axis of one place
+    is refused with align_corners.
+    """
+    dtype, rows = op.dtype(theta), op.shape(theta)[1]
+    axes = rows if isinstance(rows, int) else (known_size(op, size, 0) or 0) - 2
+    if axes not in (2, 3):
+        raise RefusedError(f"the shape of '{theta}' or the number of elements of '{size}' must be known")
+    wide = WIDE[dtype]
+    theta = theta if wide == dtype else op.Cast(theta, to=wide)
+    known = op.known(size)
+    one, two = op.like(1, theta), op.like(2, theta)
+    columns = [op.Unsqueeze(op.Gather(theta, np.array(k), axis=2), np.arange(1, axes + 1)) for k in range(axes + 1)]
+    grid = columns[-1]
+    for axis in range(axes):
+        count = op.Gather(size, np.array([2 + axis]), axis=0) if known is None else int(known[2 + axis])
+        x, m = number(op, arange(op, count), wide), on(op, count)
+        length = number(op, count, wide)
+        if align_corners:
+            if known is not None and known[2 + axis] == 1:
+                raise RefusedError("runtimes differ in where a single place lies when align_corners is set")
+            x = m.Sub(m.Div(m.Mul(x, two), m.Max(m.Sub(length, one), one)), one)
+        else:
+            x = m.Sub(m.Div(m.Add(m.Mul(x, two), one), length), one)
+        # The last axis comes first in the matrix.
+        grid = op.Add(grid, op.Mul(along(op, x, axes + 1, axis), columns[axes - 1 - axis]))
+    return grid if wide == dtype else op.Cast(grid, to=dtype)

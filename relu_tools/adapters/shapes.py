@@ -146,10 +146,14 @@ def _others(op, axes, rank):
 def axes_from_front(op, data, *, axes):
     """11 lets axes count from the back.
 
-    They are counted from the front, for Unsqueeze that of the output; older shape inference wants them in order.
+    They are counted from the front, for Unsqueeze that of the output; older shape inference wants them in order. Where
+    the rank is not known, a Reshape adds dimensions at the end.
     """
     if not axes or (axes[0] >= 0 and sorted(axes) == axes):
         return KEEP
+    at_end = op.type == "Unsqueeze" and sorted(axes) == list(range(-len(axes), 0))
+    if at_end and op.known_shape(data) is None:
+        return op.Reshape(data, op.Concat(op.Shape(data), np.ones(len(axes), np.int64), axis=0))
     rank = op.rank(data) + (len(axes) if op.type == "Unsqueeze" else 0) if min(axes) < 0 else 0
     return op.again(data, axes=sorted(axis + rank if axis < 0 else axis for axis in axes))
 
@@ -161,9 +165,7 @@ def expand(op, input, shape):
 
     Tile repeats the dimensions that are 1. A number whose dimensions are not known is added to a zero that is repeated.
     """
-    given, rank = op.shape(input), known_size(op, shape, 0)
-    if rank is None:
-        raise RefusedError(f"before 8 there is no Expand, and Tile needs the number of elements of '{shape}'")
+    given, rank = op.shape(input), op.length(shape)
     dims = [1] * (rank - len(given)) + given
     if not dims:
         return op.Identity(input)
@@ -188,10 +190,15 @@ def tile_every_axis(op, input, tiles, axis):
 
     The axis must be a constant; the other axes are repeated once.
     """
-    rank, axis = op.rank(input), int(op.const(axis).reshape(-1)[0])
+    rank, known = op.rank(input), op.known(tiles)
+    repeats = np.ones(rank, np.int64)
+    axis = int(op.const(axis).reshape(-1)[0]) % rank
+    if known is not None:
+        repeats[axis] = known.reshape(-1)[0]
+        return op.Tile(input, repeats)
     number = op.Cast(op.Reshape(tiles, np.array([1])), to=T.INT64)
-    ones = [np.ones(count, np.int64) for count in (axis % rank, rank - 1 - axis % rank)]
-    return op.Tile(input, op.Concat(ones[0], number, ones[1], axis=0))
+    parts = [part for part in (repeats[:axis], number, repeats[axis + 1 :]) if len(part)]
+    return op.Tile(input, op.Concat(*parts, axis=0))
 
 
 @adapter("Tile", 6, 1)

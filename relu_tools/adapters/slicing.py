@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, adapter, same
-from relu_tools.adapters.indexing import arange, known_size, size
+from relu_tools.adapters.indexing import END, arange, gathered, known_size, size
 from relu_tools.report import RefusedError
 
 same("Slice", 10, 11, 13)
@@ -56,7 +56,7 @@ def slice_attributes(op, data, starts, ends, axes, steps):
     for start, end, axis, step in zip(starts[~plain], ends[~plain], axes[~plain], steps[~plain], strict=True):
         length = known_size(op, data, axis)
         if length is not None:
-            data = op.Gather(data, np.arange(length)[_slice(start, end, step, length)], axis=axis)
+            data = gathered(op, data, np.arange(length)[_slice(start, end, step, length)], axis)
         else:
             data = _gathered(op, data, *(np.array([n]) for n in (start, end, axis, step)))
     return data
@@ -82,27 +82,62 @@ def _gathered(op, data, starts, ends, axes, steps):
         axes = np.arange(count) if axes is None else axes
         steps = np.ones(count, np.int64) if steps is None else steps
     axes = _from_front(op, axes, data)
-    zero, one = np.int64(0), np.int64(1)
     lengths = op.Gather(op.Shape(data), axes)
     # Backwards, a slice begins one place lower than forwards and ends before the first element.
     if isinstance(steps, np.ndarray):
-        lower = (steps < 0).astype(np.int64)
-        bottom, sign = -lower, 1 - 2 * lower
+        bottom = -(steps < 0).astype(np.int64)
+        sign = 1 + 2 * bottom
     else:
-        lower = op.Cast(op.Less(steps, zero), to=T.INT64)
-        bottom = op.Neg(lower)
-        sign = op.Add(one, op.Add(bottom, bottom))
-    top = op.Sub(lengths, lower)
-    first = _clamped(op, _counted(op, starts, lengths), zero, top)
-    way = op.Sub(_clamped(op, _counted(op, ends, lengths), bottom, top), first)
-    count = op.Add(op.Div(op.Sub(way, sign), steps), one)
-    count = op.Where(op.Less(zero, op.Mul(way, sign)), count, zero)
+        bottom = op.Neg(op.Cast(op.Less(steps, ZERO), to=T.INT64))
+        sign = op.Add(ONE, op.Add(bottom, bottom))
+    top = _plus(op, lengths, bottom)
+    first = starts
+    if not (_is(starts, 0) and _is(bottom, 0)):
+        first = _at_most(op, _at_least(op, _counted(op, starts, lengths), np.array(0)), top)
+    last = _at_most(op, _at_least(op, _counted(op, ends, lengths), bottom), top)
+    way = last if _is(first, 0) else op.Sub(last, first)
+    count = op.Add(op.Div(op.Sub(way, sign), steps), ONE) if not _is(steps, 1) else way
+    count = op.Where(op.Less(ZERO, _times(op, way, sign)), count, ZERO)
     if not isinstance(axes, np.ndarray):
         axes, first, count, steps = _on_each_axis(op, data, axes, first, count, steps)
     for k, axis in enumerate(axes):
         begin, many, step = (_element(op, of, k) for of in (first, count, steps))
-        data = op.Gather(data, op.Add(begin, op.Mul(arange(op, many), step)), axis=axis)
+        data = gathered(op, data, _plus(op, _times(op, arange(op, many), step), begin), axis)
     return data
+
+
+ZERO, ONE = np.int64(0), np.int64(1)
+
+
+def _is(values, number) -> bool:
+    return isinstance(values, np.ndarray) and bool((values == number).all())
+
+
+def _plus(op, a, b):
+    return a if _is(b, 0) else op.Add(a, b)
+
+
+def _times(op, a, b):
+    return a if _is(b, 1) else op.Mul(a, b)
+
+
+def _counted(op, bounds, lengths):
+    """Bounds that count from the back, from the front."""
+    if isinstance(bounds, np.ndarray) and (bounds >= 0).all():
+        return bounds
+    return op.Where(op.Less(bounds, ZERO), op.Add(bounds, lengths), bounds)
+
+
+def _at_least(op, values, low):
+    if isinstance(values, np.ndarray) and isinstance(low, np.ndarray):
+        return np.maximum(values, low)
+    return op.Where(op.Less(values, low), low, values)
+
+
+def _at_most(op, values, high):
+    if _is(values, END):
+        return high
+    return op.Where(op.Less(high, values), high, values)
 
 
 def _int64(op, given):
@@ -118,16 +153,6 @@ def _from_front(op, axes, data):
         return axes % op.rank(data) if (axes < 0).any() else axes
     zero, rank = op.like(0, axes), op.like(op.rank(data), axes)
     return op.Where(op.Less(axes, zero), op.Add(axes, rank), axes)
-
-
-def _counted(op, bounds, lengths):
-    """Bounds that count from the back, from the front."""
-    return op.Where(op.Less(bounds, np.int64(0)), op.Add(bounds, lengths), bounds)
-
-
-def _clamped(op, values, low, high):
-    values = op.Where(op.Less(values, low), low, values)
-    return op.Where(op.Less(high, values), high, values)
 
 
 def _on_each_axis(op, data, axes, first, count, steps):
