@@ -460,6 +460,11 @@ def _axes(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, 
     return random.permutation(max(rank, value.size))[: value.size].reshape(value.shape)
 
 
+def _signal_axis(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
+    """Any but the last, which holds the real and imaginary parts."""
+    return random.integers(0, len(data) - 1 if data is not None else 1, value.shape)
+
+
 def _pads(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
     return random.integers(0, 2, value.shape)
 
@@ -549,6 +554,8 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("Compress", 0): _no_nan,
     ("ConstantOfShape", 0): _small(1, 3),
     ("CumSum", 1): _small(0, 0),
+    ("DFT", 1): _small(2, 5),
+    ("DFT", 2): _signal_axis,
     ("DequantizeLinear", 1): _scale,
     ("Div", 1): _divisor,
     ("Dropout", 1): _scale,

@@ -555,3 +555,41 @@ def test_an_adapter_goes_before_the_general_rules(table):
     text = '<ir_version: 7, opset_import: ["" : 13]> g (float[3] x) => (float[3] y) { y = Relu(x) }'
     assert operators(convert(text, 14).model.graph) == ["Abs"]
     assert operators(convert(text, 13).model.graph) == ["Relu"]
+
+
+CALLS = """
+<ir_version: 10, opset_import: ["" : 22, "own" : 1]>
+g (float[2] x) => (float[2] y) {
+  a = Relu(x)
+  b = Celu(a)
+  y = own.Twice(b)
+}
+<domain: "own", opset_import: ["" : 22]> Twice (x) => (y) { y = Add(x, x) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"ops": ["Celu", "own::Twice"]}, ["Relu", "Constant", "Div", "Elu", "Mul", "Add"]),
+        ({"ops": ["Relu"]}, ["Constant", "CastLike", "Max", "Celu", "Twice"]),
+        ({"ops": ["Relu"], "primitive": True}, ["Constant", "Cast", "Max", "Celu", "Twice"]),
+        ({"domains": ["own"]}, ["Relu", "Celu", "Add"]),
+        ({"domains": ["ai.onnx"], "ops": ["own::Twice"]}, ["Relu", "Celu", "Twice"]),
+        ({"exclude": ["own::Twice", "Celu"]}, ["Constant", "Cast", "Max", "Celu", "Twice"]),
+        ({"missing_at": 11, "exclude": ["own::Twice"]}, ["Relu", "Constant", "Div", "Elu", "Mul", "Twice"]),
+        ({"missing_at": 15}, ["Relu", "Celu", "Twice"]),
+    ],
+    ids=str,
+)
+def test_what_is_inlined_can_be_chosen(options, left):
+    inlining = relu_tools.inline(parse(CALLS), **options)
+    found = [node.op_type for node in inlining.model.graph.node]
+    assert found == left
+    assert bool(inlining.model.functions) == ("Twice" in found)
+
+
+def test_by_default_everything_is_inlined():
+    inlining = relu_tools.inline(parse(CALLS))
+    left = {node.op_type for node in inlining.model.graph.node}
+    assert not left & {"Relu", "Celu", "Elu", "CastLike", "Twice"} and not inlining.model.functions

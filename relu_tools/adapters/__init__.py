@@ -139,7 +139,7 @@ def _check_parameters(function: Callable, domain: str, op: str, source: int) -> 
 for _family in (
     "activation", "attention", "bitwise", "cast", "control", "cumulative", "elementary", "functions",
     "gathering", "generator", "image", "indexing", "integers", "linalg", "linear", "logical", "math", "ml",
-    "nn", "normalization", "numeric", "padding", "pooling", "quantization", "reduction", "resize", "rnn",
+    "nn", "normalization", "numeric", "padding", "placement", "pooling", "quantization", "reduction", "resize", "rnn",
     "sampling", "scattering", "sequence", "shapes", "slicing", "spectrum", "tensor", "unique",
 ):
     importlib.import_module(f"relu_tools.adapters.{_family}")

@@ -48,7 +48,7 @@ def pow_of_one_type(op, X, Y):
         if (same == exponent).all():
             return op.Pow(X, same)
     if exponent is not None and exponent.shape == () and exponent in (1, 2, 3):
-        result = op.Identity(X)
+        result = X
         for _ in range(int(exponent) - 1):
             result = op.Mul(result, X)
         return result

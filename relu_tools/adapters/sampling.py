@@ -28,6 +28,11 @@ def number(op, value, dtype: int):
     return op.Cast(value, to=dtype) if isinstance(value, str) else np.asarray(value, helper.tensor_dtype_to_np_dtype(dtype))
 
 
+def counted(op, count):
+    """0, 1, ... as many as a number or a value of one element says."""
+    return arange(op, count if isinstance(count, str) else int(count))
+
+
 def along(op, value, rank: int, axis: int):
     """A vector with as many dimensions as to lie along one axis of a rank."""
     shape = [-1 if k == axis else 1 for k in range(rank)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import adapter
-from relu_tools.adapters.indexing import arange, size
+from relu_tools.adapters.indexing import size
 from relu_tools.adapters.resize import WIDE, Numpy
-from relu_tools.adapters.sampling import along, number, on
+from relu_tools.adapters.sampling import along, counted, number, on
 
 STORED = 1 << 18
 """No matrix of more elements is stored: it is computed in the graph."""
@@ -58,10 +60,6 @@ def _integer(op, value):
     return _vector(op, value if op.dtype(value) == T.INT64 else op.Cast(value, to=T.INT64))
 
 
-def _range(op, count):
-    return arange(op, count if isinstance(count, str) else int(count))
-
-
 def _half(op, length):
     """How many frequencies tell all of a real signal."""
     m = on(op, length)
@@ -70,7 +68,7 @@ def _half(op, length):
 
 def _waves(op, count, results, length, dtype: int, inverse, real_result):
     """The matrices of cosines and sines, as many rows as values go in and columns as come out."""
-    rows, columns = along(op, _range(op, count), 2, 0), along(op, _range(op, results), 2, 1)
+    rows, columns = along(op, counted(op, count), 2, 0), along(op, counted(op, results), 2, 1)
     turn = 2 * np.pi if inverse else -2 * np.pi
     if on(op, count, results, length) is not op and count * results <= STORED:
         angles = rows * columns % length * (turn / length)
@@ -109,8 +107,8 @@ def stft(op, signal, frame_step, window, frame_length, *, onesided):
     step = _integer(op, frame_step)
     m = on(op, total, length, step)
     frames = m.Add((total - length) // step if m is not op else op.Div(op.Sub(total, length), step), ONE)
-    starts = along(op, on(op, frames, step).Mul(_range(op, frames), step), 2, 0)
-    places = _range(op, length)
+    starts = along(op, on(op, frames, step).Mul(counted(op, frames), step), 2, 0)
+    places = counted(op, length)
     values = op.Gather(signal, on(op, starts, places).Add(starts, places), axis=1)
     if window:
         values = op.Mul(values, op.Reshape(window, np.array([-1, 1])))
@@ -130,7 +128,7 @@ def mel_weights(op, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upp
     low, high = (op.Mul(op.Log(op.Add(op.Div(f, HERTZ), ONCE)), MEL) for f in edges)
     count = on(op, bands).Add(bands, TWO)
     step = op.Div(op.Sub(high, low), number(op, count, T.DOUBLE))
-    mels = op.Add(op.Mul(number(op, _range(op, count), T.DOUBLE), step), low)
+    mels = op.Add(op.Mul(number(op, counted(op, count), T.DOUBLE), step), low)
     hertz = op.Mul(op.Sub(op.Exp(op.Div(mels, MEL)), ONCE), HERTZ)
     points = op.Mul(hertz, number(op, on(op, length).Add(length, ONE), T.DOUBLE))
     points = op.Floor(op.Div(points, rate))
@@ -138,7 +136,7 @@ def mel_weights(op, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upp
     first, middle, end = (
         op.Slice(points, np.array([k]), on(op, last).Sub(last, np.array([2 - k])), np.array([0])) for k in range(3)
     )
-    bins = along(op, number(op, _range(op, _half(op, length)), T.DOUBLE), 2, 0)
+    bins = along(op, number(op, counted(op, _half(op, length)), T.DOUBLE), 2, 0)
     rise = _side(op, op.Sub(bins, first), op.Sub(middle, first))
     fall = _side(op, op.Sub(end, bins), op.Sub(end, middle))
     if output_datatype != T.DOUBLE:
@@ -157,3 +155,24 @@ def _side(op, way, length):
 
 def _vector(op, value):
     return op.Reshape(value, VECTOR)
+
+
+# --- windows ---------------------------------------------------------------------------------
+COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "BlackmanWindow": (0.42, -0.5, 0.08)}
+"""What a window holds of the cosines of no, one and two turns."""
+
+
+@adapter("HannWindow HammingWindow BlackmanWindow", 17, None, accuracy="rounding")
+def window(op, size, *, output_datatype, periodic):
+    """17 is their first version.
+
+    They are sums of cosines, computed in double, since an integer is 0 or 1 by the last bit of what it is cut from.
+    """
+    count = _integer(op, size)
+    places = number(op, counted(op, count), T.DOUBLE)
+    length = count if periodic else on(op, count).Sub(count, ONE)
+    angles = op.Div(op.Mul(places, np.float64(2 * np.pi)), number(op, length, T.DOUBLE))
+    first, *others = map(np.float64, COSINES[op.type])
+    waves = [op.Mul(op.Cos(op.Mul(angles, np.float64(k + 1))), weight) for k, weight in enumerate(others)]
+    # In this order the peak of a Blackman window is 1 to the last bit.
+    return op.Cast(op.Add(functools.reduce(op.Add, waves), first), to=output_datatype)
