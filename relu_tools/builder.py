@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from relu_tools import schemas, signs
-from relu_tools.facts import Scope
+from relu_tools.facts import Scope, free_names
+from relu_tools.inlining import Instance
 from relu_tools.report import RefusedError
 
 
@@ -45,6 +46,7 @@ class Builder:
         self.asked_more = False
         self.branches: set[str] = set()
         self.branching: set[str] = set()
+        self.settled: set[str] = set()  # nodes that are legal at the goal already
         self.rounding = False
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
@@ -93,7 +95,6 @@ class Builder:
         `make` is given the names of the graph's inputs, which have the types in `inputs`.
         """
         outer, self.nodes = self.nodes, []
-        may_store, self._may_store = self._may_store, False
         formals = [self._fresh(f"{self._base}/input") for _ in inputs]
         self._scope.types.update(zip(formals, inputs, strict=True))
         results = make(*formals)
@@ -105,7 +106,7 @@ class Builder:
         for infos, names in ((graph.input, formals), (graph.output, outputs)):
             for name in names:
                 infos.add(name=name).type.CopyFrom(self._scope.type(name) or TypeProto())
-        self.nodes, self._may_store = outer, may_store
+        self.nodes = outer
         self.branches.add(graph.name)
         return graph
 
@@ -128,6 +129,25 @@ class Builder:
             if info.type.WhichOneof("value"):
                 scope.types.setdefault(info.name, info.type)
         return [scope.shape(info.name) for info in graph.output]
+
+    def splice(self, graph: GraphProto, *inputs: str) -> tuple[str, ...]:
+        """Adds the nodes of a graph that is legal at the goal already, and gives what it makes of these inputs."""
+        kept = {tensor.name: self._name(numpy_helper.to_array(tensor)) for tensor in graph.initializer}
+        bound = dict(zip([info.name for info in graph.input], inputs, strict=True)) | kept
+        outer = [name for name in free_names(graph.node) if name not in bound]
+        bound.update(zip(outer, outer, strict=True))
+        body = FunctionProto(name=graph.name, node=graph.node, input=bound, output=[info.name for info in graph.output])
+        results = [self._fresh(f"{self._base}/{info.name}") for info in graph.output]
+        call = NodeProto(name=self._base, input=bound.values(), output=results)
+        instance = Instance(call, body, self._fresh)
+        self.nodes.extend(instance.nodes)
+        self.settled.update(node.name for node in instance.nodes)
+        self._scope.define(instance.nodes, {**self._opsets, **self._targets})
+        for name, info in zip(results, graph.output, strict=True):
+            if info.type.WhichOneof("value"):
+                self._scope.types.setdefault(name, info.type)
+        # What stands for an output of the node that is replaced is renamed, which the graph's own nodes must not be.
+        return tuple(self.Identity(name) for name in results)
 
     def initializer(self, tensor: TensorProto) -> str:
         """Stores a tensor in the graph, or makes it by a Cast where the graph cannot hold one."""
@@ -161,6 +181,22 @@ class Builder:
     def rounds(self) -> None:
         """Says that what an adapter declares to be exact is so but for rounding, for this node."""
         self.rounding = True
+
+    def maker(self, value: str) -> tuple[str, list[str | None], dict[str, Any]] | None:
+        """The operator of ai.onnx that makes a value, its inputs and its attributes; None where there is none."""
+        self.asked_more = True
+        owner = self._scope.owner(value)
+        entry = owner.producers.get(value) if owner is not None else None
+        if entry is None or schemas.normal(entry[0].domain) != "":
+            return None
+        version = schemas.at("", entry[0].op_type, entry[1].get("", 0))
+        return None if version is None else (entry[0].op_type, *schemas.bind(entry[0], version))
+
+    def maker_output(self, value: str) -> int:
+        """Which of its maker's outputs a value is."""
+        owner = self._scope.owner(value)
+        assert owner is not None
+        return list(owner.producers[value][0].output).index(value)
 
     # --- questions -----------------------------------------------------------------
     def dtype(self, value: str) -> int:

@@ -13,7 +13,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from relu_tools import irversion, schemas
-from relu_tools.facts import Model, elements, free_names, graphs_in
+from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine, Rewritten, legalize
 from relu_tools.modelfile import ModelFile, open_model, write_model
@@ -326,6 +326,25 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
         raise VerificationError(verification)
 
 
+def _with_makers(node: onnx.NodeProto, scope: Scope) -> list[onnx.NodeProto]:
+    """A node after the nodes that make the sequences and optionals which it reads.
+
+    The rewritten form may find an element where it came from.
+    """
+    nodes, waiting = [node], list(free_names([node]))
+    while waiting:
+        name = waiting.pop()
+        owner = scope.owner(name)
+        text = scope.text(name)
+        if owner is None or text is None or text.startswith("tensor(") or name not in owner.producers:
+            continue
+        maker = owner.producers[name][0]
+        if maker not in nodes:
+            nodes.insert(0, maker)
+            waiting.extend(maker.input)
+    return nodes
+
+
 def _rewrite(rewritten: Rewritten) -> Rewrite | None:
     """A rewritten node as the verifier takes it; None where none is left to run, as for a stored Constant."""
     from relu_tools.verification import Rewrite
@@ -334,14 +353,15 @@ def _rewrite(rewritten: Rewritten) -> Rewrite | None:
         return None
     scope = rewritten.scope
     stored = {tensor.name: tensor for tensor in rewritten.initializers}
-    names = free_names([rewritten.before])
+    before = _with_makers(rewritten.before, scope)
+    names = free_names(before)
     names += [name for name in free_names(rewritten.after) if name not in names and name not in stored]
     constants = {name: tensor for name in names if (tensor := scope.constant(name, AS_IT_IS)) is not None}
     inputs = {name: scope.type(name) or onnx.TypeProto() for name in names if name not in constants}
     outputs = {name: scope.type(name) or onnx.TypeProto() for name in rewritten.before.output if name}
     return Rewrite(
         name=rewritten.change.node,
-        before=[rewritten.before],
+        before=before,
         before_opsets=rewritten.before_opsets,
         after=rewritten.after,
         after_opsets={},

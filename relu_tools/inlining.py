@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from relu_tools import irversion, schemas
+from relu_tools.facts import free_names
 from relu_tools.report import RefusedError
 
 
@@ -117,6 +118,9 @@ class Instance:
         names = {"": ""}
         for k, formal in enumerate(function.input):
             names[formal] = call.input[k] if k < len(call.input) else ""
+        if schemas.normal(function.domain) in schemas.domains():
+            # A graph that the call has as an attribute reads values from around it.
+            names.update((name, name) for name in free_names(function.node) if name not in names)
         wanted: list[tuple[str, str]] = []
         produced = {o for node in function.node for o in node.output}
         for k, formal in enumerate(function.output):

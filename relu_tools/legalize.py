@@ -96,6 +96,7 @@ class Engine:
         self._names: set[str] | None = None
         self._made: set[str] = set()
         self._branching: set[str] = set()
+        self._spliced: set[str] = set()
         self._reads: Mapping[str, int] | None = None
         self._settled: dict[tuple[str, str], bool] = {}
         self._kept: set[tuple] = set()
@@ -200,7 +201,7 @@ class Engine:
                 schemas.normal(node.domain),
                 tuple(trace.means),
                 trace.accuracy,
-                tuple(n.op_type for n in result) or ("initializer",),
+                tuple(n.op_type for n in result) or ("initializer" if trace.initializers else "nothing",),
             )
             self.changes.append(change)
             self.rewritten.append(Rewritten(change, before, scope.opsets, result, trace.initializers, scope))
@@ -276,6 +277,8 @@ class Engine:
         made: bool = False,
     ) -> list[NodeProto]:
         """The nodes that stand for `node` at the targets. `made` nodes come from a builder, not from a model."""
+        if made and node.name in self._spliced:
+            return [node]
         domain = schemas.normal(node.domain)
         key = (domain, node.op_type, node.overload)
         if key in self.functions:
@@ -434,6 +437,7 @@ class Engine:
         if any(made.domain == "" for made in builder.nodes):
             self.needed.setdefault("", self.targets[""])
         self._branching |= builder.branching
+        self._spliced |= builder.settled
         for made in builder.nodes:
             self._branches(made, opsets, scope, trace)
         _inherit(node, builder.nodes)
@@ -519,6 +523,8 @@ class Engine:
             types = formal_types(node, graph, scope)
             inner = Scope(self.original, graph, opsets, scope, path, types)
             self._graph(graph, inner)
+            if node.op_type == "Scan":
+                _tell_shapes(graph, inner)
             # What inference does not know of the node's outputs, its graph may tell: a Loop's begins with a condition.
             given = graph.output[1:] if node.op_type == "Loop" else graph.output
             for name, info in zip(node.output, given, strict=False):
@@ -613,6 +619,13 @@ def prune(engine: Engine) -> None:
 
 def experimental(domain: str, op: str) -> int:
     return schemas.EXPERIMENTAL.get(op, 0) if domain == "" else 0
+
+
+def _tell_shapes(graph: GraphProto, scope: Scope) -> None:
+    """Gives a graph's outputs the shapes that are known: runtimes ask for the ranks of what a Scan stacks."""
+    for info in graph.output:
+        if not info.type.tensor_type.HasField("shape") and (type_ := scope.type(info.name)) is not None:
+            info.type.CopyFrom(type_)
 
 
 def _leave_out_unused(builder: Builder, results: Sequence[str]) -> None:

@@ -140,7 +140,8 @@ def forest(random: np.random.Generator, votes: str, ids: Any, low: float, kind: 
     names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids")
 
     def number(least: float) -> float:
-        return float(kind(random.uniform(least, 1)))
+        # Tenths, which the samples meet.
+        return float(kind(round(random.uniform(least, 1), 1)))
 
     def grow(tree: int, rows: list, depth: int) -> int:
         place = len(rows)
@@ -172,7 +173,7 @@ def as_tensors(attributes: dict[str, Any], votes: str) -> dict[str, Any]:
 
 
 def samples(random: np.random.Generator, kind: str) -> np.ndarray:
-    x = random.uniform(-1.5, 1.5, (17, FEATURES))
+    x = random.uniform(-1.5, 1.5, (40, FEATURES)).round(1)
     x[random.random(x.shape) < 0.1] = np.nan
     return np.nan_to_num(x * 3).astype(np.int64) if kind == "int64" else x.astype(kind.replace("float", "float32"))
 
@@ -185,9 +186,15 @@ def samples(random: np.random.Generator, kind: str) -> np.ndarray:
 def test_regressor(seed, kind, target, aggregate, targets):
     random = np.random.default_rng(seed)
     wide = kind == "double"
-    attributes = forest(random, "target", lambda tree: range(targets), -1, np.float64 if wide else np.float32)
+    based = seed % 2 == 1
+
+    def ids(tree: int) -> Any:
+        # Where votes are added, a leaf may have fewer.
+        return range(targets if based or aggregate in ("MIN", "MAX") else random.integers(1, targets, endpoint=True))
+
+    attributes = forest(random, "target", ids, -1, np.float64 if wide else np.float32)
     attributes |= {"n_targets": targets, "aggregate_function": aggregate}
-    if seed % 2:
+    if based:
         attributes["base_values"] = random.uniform(-1, 1, targets).tolist()
     attributes = as_tensors(attributes, "target") if wide else attributes
     outputs = {"y": (TensorProto.FLOAT, ["N", targets])}

@@ -137,8 +137,8 @@ def _check_parameters(function: Callable, domain: str, op: str, source: int) -> 
 
 
 for _family in (
-    "activation", "attention", "bitwise", "cast", "control", "cumulative", "elementary", "functions",
-    "gathering", "generator", "image", "indexing", "integers", "linalg", "linear", "logical", "math", "ml",
+    "activation", "attention", "bitwise", "cast", "control", "cumulative", "elementary", "elements", "functions",
+    "gathering", "generator", "image", "indexing", "integers", "linalg", "linear", "logical", "loops", "math", "ml",
     "nn", "normalization", "numeric", "padding", "placement", "pooling", "quantization", "reduction", "resize", "rnn",
     "sampling", "scattering", "sequence", "shapes", "slicing", "spectrum", "tensor", "unique",
 ):

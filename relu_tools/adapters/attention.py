@@ -53,7 +53,7 @@ def _masked(op, mask, allowed, total):
     return op.And(mask, allowed) if op.dtype(mask) == T.BOOL else op.Where(allowed, mask, outside)
 
 
-@adapter("Attention", 25, 24)
+@adapter("Attention", 25, 24, accuracy="rounding")
 def attention_windows(
     op, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, *, left_window_size, right_window_size, **same
 ):
@@ -73,7 +73,7 @@ def attention_windows(
     return op.Attention(Q, K, V, mask, past_key, past_value, nonpad_kv_seqlen, outputs=len(op.outputs), **same)
 
 
-@adapter("Attention", 24, 23)
+@adapter("Attention", 24, 23, accuracy="rounding")
 def attention_padding(op, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, *, is_causal, **same):
     """24 adds how many keys of each batch are valid, from whose end `is_causal` counts, and masks of fewer keys.
 
@@ -84,7 +84,13 @@ def attention_padding(op, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_se
         return KEEP
     keys = _Keys(op, Q, K, past_key, nonpad_kv_seqlen)
     if nonpad_kv_seqlen:
-        allowed = op.Less(keys.key, keys.valid)
+        # Runtimes want a row for each query.
+        rows = (
+            np.array([keys.queries, 1])
+            if isinstance(keys.queries, int)
+            else op.Concat(keys.queries, np.array([1]), axis=0)
+        )
+        allowed = op.Less(keys.key, op.Expand(keys.valid, rows))
         if is_causal:
             allowed = op.And(allowed, op.LessOrEqual(*keys.shifted(op, 0)))
         is_causal = 0

@@ -65,13 +65,13 @@ def places(op, data, indices, axis, rank):
     steps = strides(op, data, rank)
     place = times(op, indices, steps[axis])
     own = own_places(op, indices, steps, axis)
-    return place if isinstance(own, np.ndarray) and not own.any() else op.Add(place, own)
+    return op.count(place if isinstance(own, np.ndarray) and not own.any() else op.Add(place, own))
 
 
 def row_numbers(op, data, indices, depth):
     """The numbers of the rows, laid out over the first axes of `data`, that the last axis of `indices` points at."""
     if not op.nonnegative(indices):
-        indices = from_front(op, indices, vector(op, [size(op, data, axis) for axis in range(depth)]))
+        indices = op.count(from_front(op, indices, vector(op, [size(op, data, axis) for axis in range(depth)])))
     indices = as_int64(op, indices)
     if depth == 1:
         return op.Squeeze(indices, np.array([-1]))
@@ -79,7 +79,17 @@ def row_numbers(op, data, indices, depth):
     for axis in reversed(range(depth)):
         steps.append(product)
         product = times(op, product, size(op, data, axis))
-    return op.ReduceSum(op.Mul(indices, vector(op, steps[::-1])), np.array([-1]), keepdims=0)
+    return op.count(op.ReduceSum(op.Mul(indices, vector(op, steps[::-1])), np.array([-1]), keepdims=0))
+
+
+def pointed_along(op, indices, result, data):
+    """The size of the last axis of indices, from the shapes of the result and the data if need be."""
+    depth, rank = known_size(op, indices, -1), op.rank(indices)
+    if depth is None and result is not None and data is not None:
+        depth = len(data) + rank - 1 - len(result)
+    if depth is None:
+        raise RefusedError(f"before 11 the size of the last axis of '{indices}' must be known")
+    return depth
 
 
 def merged(op, data, depth):
@@ -120,9 +130,7 @@ def gather_nd(op, data, indices):
 
     The axes that the indices point along become one, and each index becomes the place on it.
     """
-    depth = known_size(op, indices, -1)
-    if depth is None:
-        raise RefusedError(f"before 11 the size of the last axis of '{indices}' must be known")
+    depth = pointed_along(op, indices, op.known_shape(op.outputs[0]), op.known_shape(data))
     if depth == 1:
         return op.Gather(data, op.Squeeze(indices, np.array([-1])))
     rows = row_numbers(op, data, indices, depth)
@@ -144,7 +152,7 @@ def reverse_sequence(op, input, sequence_lens, *, batch_axis, time_axis):
     batch = along(op, arange(op, size(op, input, batch_axis)), 2, batch_axis)
     first, second = (source, batch) if time_axis == 0 else (batch, source)
     rows = op.Add(times(op, first, inner) if not isinstance(first, np.ndarray) else first * inner, second)
-    return op.Gather(merged(op, input, 2), rows)
+    return op.Gather(merged(op, input, 2), op.count(rows))
 
 
 # --- what is chosen by a condition --------------------------------------------------------------
@@ -209,7 +217,7 @@ def one_hot(op, indices, depth, values, *, axis):
     numbers = np.arange(int(count.reshape(-1)[0])) if count is not None else arange(op, _row(op, depth))
     rank = op.rank(indices) + 1
     hits = op.Equal(op.Unsqueeze(as_int64(op, indices), np.array([axis])), along(op, numbers, rank, axis % rank))
-    return op.Gather(values, op.Cast(hits, to=T.INT64))
+    return op.Gather(values, op.count(op.Cast(hits, to=T.INT64)))
 
 
 def _row(op, value):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto as T
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from relu_tools.adapters import KEEP, adapter, same, trees
 from relu_tools.irversion import ML
@@ -105,7 +105,7 @@ def _mapping(attributes: dict[str, Any]) -> tuple[list, list, Any]:
     """A LabelEncoder's keys, values and default."""
 
     def read(tensor) -> list:
-        return numpy_helper.to_array(tensor).reshape(-1).tolist()
+        return trees.array(tensor).reshape(-1).tolist()
 
     lists = {}
     for part in ("keys", "values"):
@@ -164,7 +164,7 @@ def lists_of_floats(op, X, **attributes):
     finds the leaves, and a table of doubles has their weights.
     """
     tensors = {name: value for name, value in attributes.items() if name.endswith("_as_tensor")}
-    lists = {name[: -len("_as_tensor")]: numpy_helper.to_array(t) for name, t in tensors.items() if t is not None}
+    lists = {name[: -len("_as_tensor")]: trees.array(t) for name, t in tensors.items() if t is not None}
     if not lists:
         return KEEP
     if all((v == v.astype(np.float32)).all() for name, v in lists.items() if name != "nodes_hitrates"):
@@ -231,7 +231,7 @@ def _decided(op, attributes: dict[str, Any], forest: trees.Trees, scores: Callab
     base, post = trees.numbers(attributes, "base_values"), attributes["post_transform"]
     if op.type == "TreeEnsembleClassifier":
         return _classes(op, attributes, forest, scores, base, post)
-    targets, aggregate = attributes["n_targets"], attributes["aggregate_function"]
+    targets, aggregate = attributes["n_targets"] or 1 + max(attributes["target_ids"]), attributes["aggregate_function"]
     if len(base) not in (0, targets) or (len(base) > 1 and not _all_vote(forest, targets)):
         raise RefusedError(
             "the specification does not say which base value a target has, or if it has one without votes"

@@ -31,7 +31,7 @@ def batch_normalization_is_test(op, X, scale, B, mean, var, *, spatial, **same):
     6 is told so, and trains with the others. Before 7 there is a scale for each channel alone.
     """
     if not spatial:
-        return _per_element(op, X, scale, B, mean, var, **same)
+        return _per_element(op, X, scale, B, mean, var, broadcast=1, **same)
     return op.BatchNormalization(X, scale, B, mean, var, outputs=op.listed, is_test=int(op.listed == 1), **same)
 
 
@@ -62,12 +62,13 @@ def batch_normalization_per_element(op, X, scale, B, mean, var, *, spatial, **sa
     return KEEP if spatial else _per_element(op, X, scale, B, mean, var, **same)
 
 
-def _per_element(op, X, scale, B, mean, var, *, epsilon, momentum):
+def _per_element(op, X, scale, B, mean, var, *, epsilon, momentum, **broadcast):
     if op.listed > 1:
         raise RefusedError("it trains on statistics for each element, which there are for channels alone")
     op.rounds()
-    deviation = op.Sqrt(op.Add(var, op.like(epsilon, X)))
-    return op.Add(op.Mul(op.Div(op.Sub(X, mean), deviation), scale), B)
+    deviation = op.Sqrt(op.Add(var, op.like(epsilon, X), **broadcast))
+    normal = op.Div(op.Sub(X, mean, **broadcast), deviation, **broadcast)
+    return op.Add(op.Mul(normal, scale, **broadcast), B, **broadcast)
 
 
 @adapter("BatchNormalization", 9, 14)

@@ -90,7 +90,7 @@ class Windows:
 
     def counts(self, *, padding: bool) -> np.ndarray | None:
         """How many values each window holds, None where that is not known; with or without those of the padding."""
-        if not all(isinstance(size, int) for size in self.sizes):
+        if not _known(self.sizes):
             return None
         rank, found = len(self.kernel), np.ones([1] * (len(self.kernel) + 2))
         for k, size in enumerate(self.sizes):
@@ -122,12 +122,24 @@ def _rounding_down(op, X, attributes: dict) -> dict | None:
 
 def _in_one_channel(op, X, make):
     """What `make` does of X as [N * C, 1, ...], as [N, C, ...] again."""
-    Y = make(op.Reshape(X, np.array([-1, 1] + [0] * (op.rank(X) - 2))))
-    shape = [*op.shape(X)[:2], *op.shape(Y)[2:]]
-    if sum(not isinstance(dim, int) for dim in shape) <= 1:
-        return op.Reshape(Y, np.array([dim if isinstance(dim, int) else -1 for dim in shape]))
-    first, rest = (op.Gather(op.Shape(v), np.arange(*ends), axis=0) for v, ends in ((X, (0, 2)), (Y, (2, len(shape)))))
-    return op.Reshape(Y, op.Concat(first, rest, axis=0))
+    first = op.shape(X)[:2]
+    # A -1 in place of an unknown product could not be told from anything where a size is 0.
+    count = np.array([first[0] * first[1]]) if _known(first) else op.Mul(_sizes(op, X, 0, 1), _sizes(op, X, 1, 2))
+    rest = np.array([1] + [0] * (op.rank(X) - 2))
+    flat = np.concatenate([count, rest]) if _known(first) else op.Concat(count, rest, axis=0)
+    Y = make(op.Reshape(X, flat))
+    shape = [*first, *op.shape(Y)[2:]]
+    if not _known(shape):
+        shape = op.Concat(_sizes(op, X, 0, 2), _sizes(op, Y, 2, len(shape)), axis=0)
+    return op.Reshape(Y, np.array(shape) if isinstance(shape, list) else shape)
+
+
+def _known(shape: list) -> bool:
+    return all(isinstance(dim, int) for dim in shape)
+
+
+def _sizes(op, value, start: int, end: int):
+    return op.Gather(op.Shape(value), np.arange(start, end), axis=0)
 
 
 def _averaged(op, X, windows: Windows, *, padding: bool):
@@ -142,7 +154,7 @@ def _averaged(op, X, windows: Windows, *, padding: bool):
     def make(flat):
         if counts is not None:
             return op.Div(windows.sums(op, flat), counts.astype(op.like(0, X).dtype))
-        shape = op.Concat(np.array([1]), op.Gather(op.Shape(flat), np.arange(1, op.rank(X)), axis=0), axis=0)
+        shape = op.Concat(np.array([1]), _sizes(op, flat, 1, op.rank(X)), axis=0)
         ones = op.ConstantOfShape(shape, value=numpy_helper.from_array(op.like(1, X)[None]))
         return op.Div(windows.sums(op, flat), windows.sums(op, ones))
 
@@ -225,7 +237,7 @@ def pool_last_window(op, X, *, ceil_mode, auto_pad, kernel_shape, strides, pads,
     Where the sizes tell that there is one, rounding down counts the windows as 22 does.
     """
     sizes = (op.known_shape(X) or [])[2:]
-    if not ceil_mode or auto_pad != "NOTSET" or not all(isinstance(size, int) for size in sizes):
+    if not ceil_mode or auto_pad != "NOTSET" or not _known(sizes):
         return KEEP
     place = {"kernel_shape": kernel_shape, "strides": strides, "dilations": dilations}
     windows = Windows(op, X, pads=pads, ceil_mode=ceil_mode, **place)

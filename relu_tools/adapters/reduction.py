@@ -82,7 +82,8 @@ def _axis_by_axis(op, data, axes, keepdims, noop):
         raise RefusedError(f"'{axes}' is no constant, and reducing integers one axis at a time would round each time")
     if floats and op.type not in ("ReduceMax", "ReduceMin"):
         op.rounds()
-    none = None if noop or isinstance(op.shape(axes)[0], int) else op.Equal(op.Size(axes), np.array(0))
+    count = (op.known_shape(axes) or [None])[0]
+    none = None if noop or isinstance(count, int) else op.Equal(op.Size(axes), np.array(0))
     if op.type in ("ReduceL1", "ReduceL2", "ReduceSumSquare"):
         data = _of_each(op, data)
     summed = op.type in ("ReduceL1", "ReduceLogSum", "ReduceSum", "ReduceSumSquare")

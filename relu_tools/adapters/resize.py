@@ -1,243 +1,27 @@
-"""Steps of Resize and Upsample, and both written out: weighted sums of values that are gathered axis by axis."""
+"""Steps of Resize and Upsample."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from typing import Any
-
 import numpy as np
 from onnx import TensorProto as T
-from onnx import helper, numpy_helper
 
 from relu_tools.adapters import KEEP, adapter, same
+from relu_tools.adapters.interpolation import WIDE, Axis, axes_of, is_known, nearest, position, sampled
 from relu_tools.report import RefusedError
 
-ZERO, HALF, ONE, TWO = map(np.float32, (0, 0.5, 1, 2))
-WIDE = {T.FLOAT: T.FLOAT, T.DOUBLE: T.DOUBLE, T.FLOAT16: T.FLOAT, T.BFLOAT16: T.FLOAT}
 SIMPLE = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "simple"}
 """What 10 does: down by a ceiling, up by a floor."""
 
 
-class Numpy:
-    """The operators of the formulas on arrays, so that what is known needs no nodes."""
-
-    Add, Sub, Mul, Div, Floor, Ceil = np.add, np.subtract, np.multiply, np.divide, np.floor, np.ceil
-    Min, Max, Less, Greater, Equal, Where = np.minimum, np.maximum, np.less, np.greater, np.equal, np.where
-
-    @staticmethod
-    def Cast(x, to):
-        return np.asarray(x).astype(helper.tensor_dtype_to_np_dtype(to))
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """An axis to resize, the `place`th named: its lengths and scale as floats, names where they are not known."""
-
-    index: int
-    place: int
-    length: Any
-    size: Any
-    scale: Any
-
-    @property
-    def known(self) -> bool:
-        return _known(self.length, self.size, self.scale)
-
-    @property
-    def stays(self) -> bool:
-        return _known(self.scale) and self.scale == 1
-
-    @property
-    def exact(self) -> bool:
-        """Whether the new length is the old one times the scale without rounding."""
-        return self.stays or (self.known and self.size == self.length * self.scale)
-
-
-def axes_of(op, X, scales, sizes, policy: str = "stretch", axes: list[int] | None = None) -> list[Axis]:
-    """The axes of X that `scales`, or else `sizes` read by `policy`, resize."""
-    dims = op.shape(X)
-    axes = list(range(len(dims))) if axes is None else [axis % len(dims) for axis in axes]
-    shape = op.Shape(X)
-    lengths = [_number(dims[axis]) or _element(op, shape, axis) for axis in axes]
-    given = op.known(scales or sizes)
-    values = [_element(op, scales or sizes, k) if given is None else np.float32(given[k]) for k in range(len(axes))]
-    # What the model says of the result's shape tells sizes that nothing else does.
-    out = op.known_shape(op.outputs[0]) or [None] * len(dims)
-    told = [_number(out[axis]) for axis in axes]
-    if scales:
-        sized = [_on(op, n, s).Floor(_on(op, n, s).Mul(n, s)) for n, s in zip(lengths, values, strict=True)]
-        ratios = values
-    else:
-        if policy == "stretch":
-            values = [r or size for r, size in zip(told, values, strict=True)]
-        ratios = [_on(op, n, r).Div(r, n) for n, r in zip(lengths, values, strict=True)]
-        sized = values
-    if policy != "stretch":
-        m = _on(op, *lengths, *ratios)
-        ratio = functools.reduce(m.Min if policy == "not_larger" else m.Max, ratios)
-        ratios = [ratio] * len(axes)
-        sized = [_on(op, n, ratio).Floor(_on(op, n, ratio).Add(_on(op, n, ratio).Mul(n, ratio), HALF)) for n in lengths]
-    sized = [r if _known(r) else t or r for r, t in zip(sized, told, strict=True)]
-    return [Axis(*parts) for parts in zip(axes, range(len(axes)), lengths, sized, ratios, strict=True)]
-
-
-def _number(dim) -> np.float32 | None:
-    """A dimension as a float; None where it is not known, or 0, which is not resized."""
-    return np.float32(dim) if isinstance(dim, int) and dim else None
-
-
-def _element(op, values: str, index: int) -> str:
-    return op.Cast(op.Gather(values, np.array([index]), axis=0), to=T.FLOAT)
-
-
-def _known(*values) -> bool:
-    return not any(isinstance(value, str) for value in values)
-
-
-def _on(op, *values):
-    return Numpy if _known(*values) else op
-
-
-# --- where a value of the output lies in the input ------------------------------------------
-def _coordinates(op, axis: Axis, how: dict):
-    length, size, scale, rule = axis.length, axis.size, axis.scale, how["coordinate_transformation_mode"]
-    m = _on(op, length, size, scale)
-    if _known(size):
-        x = np.arange(int(size), dtype=np.float32)
-    else:
-        one = numpy_helper.from_array(np.array([1]))
-        there = op.NonZero(op.ConstantOfShape(op.Cast(size, to=T.INT64), value=one))
-        x = op.Cast(op.Reshape(there, np.array([-1])), to=T.FLOAT)
-    if rule == "asymmetric":
-        return m.Div(x, scale)
-    if rule == "align_corners":
-        return m.Div(m.Mul(x, m.Sub(length, ONE)), m.Max(m.Sub(size, ONE), ONE))
-    if rule == "tf_crop_and_resize":
-        return _cropped(op, x, axis, how["roi"])
-    centred = m.Div(m.Add(x, HALF), scale)
-    if rule == "tf_half_pixel_for_nn":
-        # An axis that keeps its length is not moved.
-        return m.Where(m.Less(scale, ONE), centred, m.Where(m.Greater(scale, ONE), centred, x))
-    centred = m.Sub(centred, HALF)
-    if rule == "pytorch_half_pixel":
-        return m.Mul(centred, m.Cast(m.Greater(size, ONE), to=T.FLOAT))
-    if rule == "half_pixel_symmetric":
-        offset = m.Mul(m.Mul(length, HALF), m.Sub(ONE, m.Div(size, m.Mul(length, scale))))
-        return m.Add(offset, centred)
-    return centred
-
-
-def _cropped(op, x, axis: Axis, roi: str):
-    """The part of the axis that the region names, its ends included; its middle where one value is asked for."""
-    start = _element(op, roi, axis.place)
-    end = _element(op, roi, axis.place + op.shape(roi)[0] // 2)
-    last = _on(op, axis.length).Sub(axis.length, ONE)
-    spread = op.Div(op.Mul(op.Mul(x, op.Sub(end, start)), last), op.Max(op.Sub(axis.size, ONE), ONE))
-    middle = op.Mul(op.Mul(op.Add(start, end), HALF), last)
-    return op.Where(op.Greater(axis.size, ONE), op.Add(op.Mul(start, last), spread), middle)
-
-
-def _within(m, x, length):
-    return m.Max(m.Min(x, m.Sub(length, ONE)), ZERO)
-
-
-def _nearest(op, axis: Axis, how: dict):
-    x = _coordinates(op, axis, how)
-    m = _on(op, x, axis.length, axis.scale)
-    x = _within(m, x, axis.length)
-    down, up, rule = m.Floor(x), m.Ceil(x), how["nearest_mode"]
-    if rule == "simple":
-        return m.Where(m.Less(axis.scale, ONE), up, down)
-    if rule in ("floor", "ceil"):
-        return down if rule == "floor" else up
-    if rule == "round_prefer_ceil":
-        return m.Add(down, m.Floor(m.Mul(m.Sub(x, down), TWO)))
-    return m.Sub(up, m.Floor(m.Mul(m.Sub(up, x), TWO)))
-
-
-def _taps(op, axis: Axis, how: dict) -> list[tuple[Any, Any]]:
-    """The values that each value of the output is the sum of: their indices and weights, None where that is 1."""
-    if how["mode"] == "nearest":
-        return [(_nearest(op, axis, how), None)]
-    x = _coordinates(op, axis, how)
-    m = _on(op, x, axis.length, axis.scale)
-    if how["mode"] == "linear" and not how.get("antialias"):
-        x = _within(m, x, axis.length)
-        left = m.Floor(x)
-        return [(left, m.Sub(m.Add(left, ONE), x)), (_within(m, m.Add(left, ONE), axis.length), m.Sub(x, left))]
-    stretch, reach = ONE, 2 if how["mode"] == "cubic" else 1
-    if how.get("antialias"):
-        if not _known(axis.size, axis.length):
-            raise RefusedError("before 18 there is no antialias, and without the sizes no filter to write out for it")
-        # A scale that is not known is at least the ratio of the lengths.
-        reach = int(-np.floor(-reach / np.minimum(np.maximum(axis.size, ONE) / axis.length, ONE)))
-        stretch = m.Min(axis.scale, ONE)
-    left = m.Floor(x)
-    taps = []
-    for k in range(1 - reach, reach + 1):
-        index = m.Add(left, np.float32(k))
-        inner = _within(m, index, axis.length)
-        weight = _weight(m, m.Mul(m.Sub(x, index), stretch), how)
-        if how.get("exclude_outside"):
-            inside = m.Equal(m.Cast(index, to=T.INT32), m.Cast(inner, to=T.INT32))
-            weight = m.Mul(weight, m.Cast(inside, to=T.FLOAT))
-        taps.append((inner, weight))
-    total = functools.reduce(m.Add, [weight for _, weight in taps])
-    return [(index, m.Div(weight, total)) for index, weight in taps]
-
-
-def _weight(m, distance, how: dict):
-    """The filter at a distance from its middle: a triangle, or the cubic of two pieces."""
-    x = m.Max(distance, m.Sub(ZERO, distance))
-    if how["mode"] == "linear":
-        return m.Max(m.Sub(ONE, x), ZERO)
-    a = np.float32(how["cubic_coeff_a"])
-    inner = m.Add(m.Mul(m.Mul(m.Sub(m.Mul(x, a + 2), a + 3), x), x), ONE)
-    outer = m.Mul(m.Sub(m.Mul(m.Add(m.Mul(m.Sub(x, np.float32(5)), x), np.float32(8)), x), np.float32(4)), a)
-    return m.Where(m.Less(x, ONE), inner, m.Where(m.Less(x, TWO), outer, m.Mul(x, ZERO)))
-
-
-def sampled(op, X, axes: list[Axis], how: dict):
-    """Resize as Gather and weighted sums, one axis after the other."""
-    dtype = op.dtype(X)
-    if how["mode"] != "nearest" and dtype not in WIDE:
-        raise RefusedError(f"a {how['mode']} mean of integers cannot be written out without rounding it otherwise")
-    wide = dtype if how["mode"] == "nearest" else WIDE[dtype]
-    Y = X if wide == dtype else op.Cast(X, to=wide)
-    crops = how["coordinate_transformation_mode"] == "tf_crop_and_resize"
-    for axis in axes:
-        if axis.stays and not crops:
-            continue
-        shape = np.array([-1] + [1] * (op.rank(X) - 1 - axis.index))
-        parts = []
-        for index, weight in _taps(op, axis, how):
-            part = op.Gather(Y, _on(op, index).Cast(index, to=T.INT64), axis=axis.index)
-            if weight is not None:
-                weight = weight if wide == T.FLOAT else _on(op, weight).Cast(weight, to=wide)
-                part = op.Mul(part, weight.reshape(shape) if _known(weight) else op.Reshape(weight, shape))
-            parts.append(part)
-        Y = functools.reduce(op.Add, parts)
-        if crops:
-            x = op.Reshape(_coordinates(op, axis, how), shape)
-            outside = op.Or(op.Less(x, ZERO), op.Greater(x, _on(op, axis.length).Sub(axis.length, ONE)))
-            Y = op.Where(outside, np.asarray(how["extrapolation_value"], op.like(0, Y).dtype), Y)
-    return Y if wide == dtype and Y != X else op.Cast(Y, to=dtype)
-
-
-# --- what Resize of 10 can do ------------------------------------------------------------------
 def _simple(op, axis: Axis, how: dict) -> bool:
     """Whether 10 takes the same values with the same weights along an axis."""
     linear, where = how["mode"] == "linear", how["coordinate_transformation_mode"]
     if axis.stays or (linear and where == "asymmetric"):
         return True
     if axis.known:
-        if linear:
-            both = [_within(Numpy, _coordinates(op, axis, rule), axis.length) for rule in (how, SIMPLE)]
-        else:
-            both = [_nearest(op, axis, rule) for rule in (how, SIMPLE)]
-        return np.array_equal(*both)
-    if linear or not _known(axis.scale):
+        place = position if linear else nearest
+        return np.array_equal(place(op, axis, how), place(op, axis, SIMPLE))
+    if linear or not is_known(axis.scale):
         return False
     if where == "asymmetric":
         return how["nearest_mode"] == ("floor" if axis.scale > 1 else "ceil")
@@ -260,7 +44,6 @@ def _as_scales(axes: list[Axis]) -> np.ndarray | None:
     return np.array(scales, np.float32) if fits else None
 
 
-# --- the steps -----------------------------------------------------------------------------------
 same("Resize", 11, 13, 18, 19)
 same("Upsample", 9, 10)
 
@@ -341,7 +124,7 @@ def resize_with_empties(op, X, roi, scales, sizes, **how):
 def resize_all_axes(op, X, roi, scales, sizes, *, antialias, axes, keep_aspect_ratio_policy, **how):
     """18 adds `axes`, `keep_aspect_ratio_policy` for sizes, and `antialias`, a wider filter for going down.
 
-    The other axes stay as they are; the sizes that the policy leads to are computed; the filter's values are gathered.
+    The other axes stay as they are; the sizes that the policy leads to are computed; what the filter sees is gathered.
     """
     sizes = None if _empty(op, sizes) else sizes
     scales = None if sizes else scales
@@ -349,11 +132,10 @@ def resize_all_axes(op, X, roi, scales, sizes, *, antialias, axes, keep_aspect_r
     antialias = antialias and how["mode"] != "nearest"
     if antialias or policy != "stretch":
         found = axes_of(op, X, scales, sizes, policy, axes)
-        down = not all(_known(axis.scale) and axis.scale >= 1 for axis in found)
-        if (antialias and down) or (policy != "stretch" and not all(axis.exact for axis in found)):
+        if antialias or (policy != "stretch" and not all(axis.exact for axis in found)):
             return sampled(op, X, found, {"antialias": antialias, "roi": roi, **how})
         if policy != "stretch":
-            sizes = np.array([int(axis.size) for axis in found])
+            sizes = np.array([int(axis.size) for axis in sorted(found, key=_place) if axis.place is not None])
     if axes is not None:
         rank = op.rank(X)
         place = [[k for k, axis in enumerate(axes) if axis % rank == d] for d in range(rank)]
@@ -368,6 +150,10 @@ def resize_all_axes(op, X, roi, scales, sizes, *, antialias, axes, keep_aspect_r
             picks = np.array([at[0] + rank if at else d for d, at in enumerate(place)])
             sizes = op.Gather(op.Concat(op.Shape(X), sizes, axis=0), picks, axis=0)
     return op.Resize(X, roi, scales, sizes, **how)
+
+
+def _place(axis: Axis) -> int:
+    return -1 if axis.place is None else axis.place
 
 
 @adapter("Resize", 19, 18, accuracy="rounding")

@@ -11,7 +11,7 @@ from onnx import helper
 
 from relu_tools.adapters import adapter
 from relu_tools.adapters.indexing import arange, known_size, size
-from relu_tools.adapters.resize import WIDE, Numpy
+from relu_tools.adapters.interpolation import WIDE, Numpy
 from relu_tools.report import RefusedError
 
 TAPS = {"nearest": "nearest", "bilinear": "linear", "linear": "linear", "bicubic": "cubic", "cubic": "cubic"}

@@ -6,8 +6,18 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import adapter
-from relu_tools.adapters.gathering import along, as_int64, merged, own_places, places, row_numbers, strides, times
-from relu_tools.adapters.indexing import arange, from_front, known_size, size
+from relu_tools.adapters.gathering import (
+    along,
+    as_int64,
+    merged,
+    own_places,
+    places,
+    pointed_along,
+    row_numbers,
+    strides,
+    times,
+)
+from relu_tools.adapters.indexing import arange, from_front, size
 from relu_tools.report import RefusedError
 
 
@@ -27,18 +37,20 @@ def scatter_nd(op, data, indices, updates):
 
     The axes that the indices point along become one, on which ScatterElements writes a row at each place.
     """
-    depth, rank = known_size(op, indices, -1), op.rank(data)
-    if depth is None:
-        raise RefusedError(f"before 11 the size of the last axis of '{indices}' must be known")
+    shape = op.shape(data)
+    depth, rank = pointed_along(op, indices, op.known_shape(updates), shape), len(shape)
     rows = op.Reshape(row_numbers(op, data, indices, depth), np.array([-1]))
     if depth == rank:
         written = op.ScatterElements(merged(op, data, rank), rows, op.Reshape(updates, np.array([-1])), axis=0)
         return op.Reshape(written, op.Shape(data), allowzero=1)
     new = updates if op.rank(indices) == 2 else merged(op, updates, op.rank(indices) - 1)
     rows = op.Expand(op.Unsqueeze(rows, np.arange(1, rank - depth + 1)), op.Shape(new))
+    op.tell(op.count(rows), T.INT64, [None, *shape[depth:]])
     if depth == 1:
         return op.ScatterElements(data, rows, new, axis=0)
-    written = op.ScatterElements(merged(op, data, depth), rows, new, axis=0)
+    table = merged(op, data, depth)
+    op.tell(table, op.dtype(data), [None, *shape[depth:]])
+    written = op.ScatterElements(table, rows, new, axis=0)
     return op.Reshape(written, op.Shape(data), allowzero=1)
 
 
@@ -67,4 +79,4 @@ def scatter(op, data, indices, updates, *, axis):
     update = op.Add(places(op, updates, last, axis, rank), np.int64(total) if isinstance(total, int) else total)
     where = op.Where(hit, update, own_places(op, data, steps))
     row = op.Concat(op.Reshape(data, np.array([-1])), op.Reshape(updates, np.array([-1])), axis=0)
-    return op.Gather(row, where)
+    return op.Gather(row, op.count(where))

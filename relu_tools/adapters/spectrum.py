@@ -9,7 +9,7 @@ from onnx import TensorProto as T
 
 from relu_tools.adapters import adapter
 from relu_tools.adapters.indexing import size
-from relu_tools.adapters.resize import WIDE, Numpy
+from relu_tools.adapters.interpolation import WIDE, Numpy
 from relu_tools.adapters.sampling import along, counted, number, on
 
 STORED = 1 << 18

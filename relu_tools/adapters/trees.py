@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import numpy_helper
 
+from relu_tools import schemas
 from relu_tools.irversion import ML
 from relu_tools.report import RefusedError
 
@@ -66,11 +67,18 @@ def voting(trees: Trees, votes: Callable[[Node], Sequence[tuple[int, float]]]) -
 
 
 # --- reading -------------------------------------------------------------------------------
+def array(tensor: Any) -> np.ndarray:
+    """The value of a tensor attribute, refused where it is a reference to the function's own."""
+    if isinstance(tensor, schemas.AttributeReference):
+        tensor.unknown()
+    return numpy_helper.to_array(tensor)
+
+
 def numbers(attributes: Mapping[str, Any], name: str) -> np.ndarray:
     """An attribute that may be written as a tensor of doubles instead; empty where neither is there."""
     tensor = attributes[f"{name}_as_tensor"]
     if tensor is not None:
-        return numpy_helper.to_array(tensor).reshape(-1)
+        return array(tensor).reshape(-1)
     return np.array(attributes[name] or [], np.float32)
 
 
@@ -102,7 +110,7 @@ def read_rows(attributes: Mapping[str, Any], votes: str) -> Trees:
 def read_branches(attributes: Mapping[str, Any]) -> Trees:
     """The trees of TreeEnsemble."""
     splits, modes, weights = (
-        numpy_helper.to_array(attributes[name]).tolist() for name in ("nodes_splits", "nodes_modes", "leaf_weights")
+        array(attributes[name]).tolist() for name in ("nodes_splits", "nodes_modes", "leaf_weights")
     )
     missing = attributes["nodes_missing_value_tracks_true"] or [0] * len(modes)
     sets = iter(_members(attributes["membership_values"]))
@@ -127,7 +135,7 @@ def read_branches(attributes: Mapping[str, Any]) -> Trees:
 def _members(values: Any) -> list[list[float]]:
     """The sets of the nodes that ask for membership, which NaN ends."""
     found: list[list[float]] = [[]]
-    for value in [] if values is None else numpy_helper.to_array(values).tolist():
+    for value in [] if values is None else array(values).tolist():
         if np.isnan(value):
             found.append([])
         else:
@@ -176,19 +184,19 @@ def branches(trees: Trees, dtype: Any) -> dict[str, Any]:
             if branch.mode == LEAF and branch not in place:
                 place[branch] = len(ends)
                 ends.append(branch)
-    array = numpy_helper.from_array
+    tensor = numpy_helper.from_array
     return {
         "tree_roots": roots,
         "nodes_featureids": [node.feature for node in inner],
-        "nodes_splits": array(np.array([node.value for node in inner], dtype)),
-        "nodes_modes": array(np.array([MODES.index(node.mode) for node in inner], np.uint8)),
+        "nodes_splits": tensor(np.array([node.value for node in inner], dtype)),
+        "nodes_modes": tensor(np.array([MODES.index(node.mode) for node in inner], np.uint8)),
         "nodes_truenodeids": [place[node.true] for node in inner],
         "nodes_falsenodeids": [place[node.false] for node in inner],
         "nodes_trueleafs": [int(node.true.mode == LEAF) for node in inner],
         "nodes_falseleafs": [int(node.false.mode == LEAF) for node in inner],
         "nodes_missing_value_tracks_true": [node.missing for node in inner] if any(n.missing for n in inner) else None,
         "leaf_targetids": [leaf.votes[0][0] for leaf in ends],
-        "leaf_weights": array(np.array([leaf.votes[0][1] for leaf in ends], dtype)),
+        "leaf_weights": tensor(np.array([leaf.votes[0][1] for leaf in ends], dtype)),
     }
 
 
