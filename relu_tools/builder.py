@@ -59,6 +59,9 @@ class Builder:
         def make(
             *inputs: str | np.ndarray | None, outputs: int | Sequence[str] = 1, domain: str = own, **attributes: Any
         ):
+            if op_type == "Loop" and inputs[1] is None:
+                # onnxruntime up to 1.10 crashes at a Loop without a condition.
+                inputs = (inputs[0], np.array(True), *inputs[2:])
             names = _without_end([self._name(given) for given in inputs])
             wanted = [True] * outputs if isinstance(outputs, int) else list(map(bool, outputs))
             made = [self._fresh(f"{self._base}/{op_type}") if output else "" for output in wanted]

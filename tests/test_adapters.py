@@ -43,6 +43,7 @@ RECURRENT = (
 NOT_JUDGED = {
     # onnxruntime fills the mask of the versions before 12 with False.
     ("Dropout-10-12", "# With a mask."),
+    ("Dropout-7-6", "# The mask is all ones."),
     # Both round alpha not to float16, as the function body does.
     ("ThresholdedRelu-10-none", "# alpha is rounded to float16."),
     ("ThresholdedRelu-10-none", "# float16 before there is a choice."),

@@ -15,6 +15,8 @@ def _sum(op, a, b, *, sign: int = 1):
     """a + b or a - b of lengths, numbers where both are known."""
     if isinstance(a, int) and isinstance(b, int):
         return a + sign * b
+    if isinstance(b, int) and b == 0:
+        return a
     a, b = (np.array([value]) if isinstance(value, int) else value for value in (a, b))
     return op.Add(a, b) if sign > 0 else op.Sub(a, b)
 
@@ -35,11 +37,14 @@ class _Keys:
         row = arange(op, self.queries)
         column = row.reshape(-1, 1) if isinstance(row, np.ndarray) else op.Reshape(row, np.array([-1, 1]))
         offset = _sum(op, self.offset, by)
-        return self.key, op.Add(column, np.int64(offset) if isinstance(offset, int) else offset)
+        if isinstance(offset, int):
+            offset = np.int64(offset)
+        known = not isinstance(offset, str) and not isinstance(column, str)
+        return self.key, column + offset if known else op.Add(column, offset)
 
 
 def _masked(op, mask, allowed, total):
-    """The mask where the keys are allowed, and no key elsewhere."""
+    """The mask where the keys are allowed, and no key elsewhere; None allows them all."""
     if not mask:
         return allowed
     outside = np.array(False) if op.dtype(mask) == T.BOOL else op.like(-np.inf, mask)
@@ -50,6 +55,8 @@ def _masked(op, mask, allowed, total):
         missing = np.array([missing]) if isinstance(missing, int) else missing
         none = np.zeros(2 * op.rank(mask) - 1, np.int64)
         mask = op.Pad(mask, op.Concat(none, missing, axis=0), outside)
+    if allowed is None:
+        return mask
     return op.And(mask, allowed) if op.dtype(mask) == T.BOOL else op.Where(allowed, mask, outside)
 
 
@@ -97,6 +104,6 @@ def attention_padding(op, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_se
     elif op.known_shape(attn_mask)[-1] == keys.total:
         return KEEP
     else:
-        allowed = np.array(True)
+        allowed = None
     mask = _masked(op, attn_mask, allowed, keys.total)
     return op.Attention(Q, K, V, mask, past_key, past_value, outputs=len(op.outputs), is_causal=is_causal, **same)

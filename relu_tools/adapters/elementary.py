@@ -223,8 +223,9 @@ def _atanh(op, x):
 
 def _with_sign(op, size, x):
     """A size with the sign of x; the inverse of -0 is below 0."""
-    minus = op.Cast(op.Less(op.Div(op.like(1, x), x), op.like(0, x)), to=op.dtype(x))
-    return op.Mul(size, op.Sub(op.like(1, x), op.Add(minus, minus)))
+    zero, one = op.like(0, x), op.like(1, x)
+    minus = op.Cast(op.Or(op.Less(x, zero), op.Less(op.Div(one, x), zero)), to=op.dtype(x))
+    return op.Mul(size, op.Sub(one, op.Add(minus, minus)))
 
 
 FORMS = {"Sinh": _sinh, "Cosh": _cosh, "Asinh": _asinh, "Acosh": _acosh, "Atanh": _atanh}

@@ -46,7 +46,8 @@ class Axis:
 
     @property
     def stays(self) -> bool:
-        return is_known(self.scale) and self.scale == 1
+        alone = is_known(self.length, self.size) and self.length == self.size == 1
+        return alone or (is_known(self.scale) and self.scale == 1)
 
     @property
     def exact(self) -> bool:
@@ -118,7 +119,8 @@ def _coordinates(op, axis: Axis, how: dict):
     if rule == "asymmetric":
         return m.Div(x, scale)
     if rule == "align_corners":
-        return m.Div(m.Mul(x, m.Sub(length, ONE)), m.Max(m.Sub(size, ONE), ONE))
+        steps = _on(op, size).Sub(size, ONE)
+        return m.Div(m.Mul(x, _last(op, axis)), _on(op, size).Max(steps, ONE))
     if rule == "tf_crop_and_resize":
         return _cropped(op, x, axis, how["roi"])
     centred = m.Div(m.Add(x, HALF), scale)
@@ -138,26 +140,34 @@ def _cropped(op, x, axis: Axis, roi: str):
     """The part of the axis that the region names, its ends included; its middle where one value is asked for."""
     start = _element(op, roi, axis.place)
     end = _element(op, roi, axis.place + op.shape(roi)[0] // 2)
-    last = _on(op, axis.length).Sub(axis.length, ONE)
-    spread = op.Div(op.Mul(op.Mul(x, op.Sub(end, start)), last), op.Max(op.Sub(axis.size, ONE), ONE))
+    last, m = _last(op, axis), _on(op, axis.size)
     middle = op.Mul(op.Mul(op.Add(start, end), HALF), last)
-    return op.Where(op.Greater(axis.size, ONE), op.Add(op.Mul(start, last), spread), middle)
+    steps = m.Max(m.Sub(axis.size, ONE), ONE)
+    spread = op.Add(op.Mul(start, last), op.Div(op.Mul(op.Mul(x, op.Sub(end, start)), last), steps))
+    if is_known(axis.size):
+        return spread if axis.size > 1 else middle
+    return op.Where(op.Greater(axis.size, ONE), spread, middle)
 
 
-def _within(m, x, length):
-    return m.Max(m.Min(x, m.Sub(length, ONE)), ZERO)
+def _last(op, axis: Axis):
+    return _on(op, axis.length).Sub(axis.length, ONE)
+
+
+def _within(op, x, axis: Axis):
+    last = _last(op, axis)
+    m = _on(op, x, last)
+    return m.Max(m.Min(x, last), ZERO)
 
 
 def position(op, axis: Axis, how: dict):
     """Where along the axis each value of the result lies, within the data."""
-    x = _coordinates(op, axis, how)
-    return _within(_on(op, x, axis.length), x, axis.length)
+    return _within(op, _coordinates(op, axis, how), axis)
 
 
 def nearest(op, axis: Axis, how: dict):
     """The index of the value that is nearest to each position."""
     x = position(op, axis, how)
-    m = _on(op, x, axis.length, axis.scale)
+    m = _on(op, x, axis.scale)
     down, up, rule = m.Floor(x), m.Ceil(x), how["nearest_mode"]
     if rule == "simple":
         return m.Where(m.Less(axis.scale, ONE), up, down)
@@ -174,14 +184,14 @@ def _taps(op, axis: Axis, how: dict) -> list[tuple[Any, Any]]:
         return [(nearest(op, axis, how), None)]
     if how["mode"] == "linear" and not how.get("antialias"):
         x = position(op, axis, how)
-        m = _on(op, x, axis.length)
+        m = _on(op, x)
         left = m.Floor(x)
-        right = _within(m, m.Add(left, ONE), axis.length)
+        right = _within(op, m.Add(left, ONE), axis)
         # At the end they are one, and a weight of 0 for it would make NaN of infinity.
         apart = m.Less(left, right)
         return [(left, m.Where(apart, m.Sub(right, x), HALF)), (right, m.Where(apart, m.Sub(x, left), HALF))]
     x = _coordinates(op, axis, how)
-    m = _on(op, x, axis.length, axis.scale)
+    m = _on(op, x, axis.scale)
     stretch, reach = ONE, 2 if how["mode"] == "cubic" else 1
     if how.get("antialias"):
         if not is_known(axis.size, axis.length):
@@ -193,7 +203,7 @@ def _taps(op, axis: Axis, how: dict) -> list[tuple[Any, Any]]:
     taps = []
     for k in range(1 - reach, reach + 1):
         index = m.Add(left, np.float32(k))
-        inner = _within(m, index, axis.length)
+        inner = _within(op, index, axis)
         weight = _weight(m, m.Mul(m.Sub(x, index), stretch), how)
         if how.get("exclude_outside"):
             inside = m.Equal(m.Cast(index, to=T.INT32), m.Cast(inner, to=T.INT32))
@@ -261,6 +271,6 @@ def sampled(op, X, axes: list[Axis], how: dict):
         Y = functools.reduce(op.Add, parts)
         if crops:
             x = op.Reshape(_coordinates(op, axis, how), shape)
-            outside = op.Or(op.Less(x, ZERO), op.Greater(x, _on(op, axis.length).Sub(axis.length, ONE)))
+            outside = op.Or(op.Less(x, ZERO), op.Greater(x, _last(op, axis)))
             Y = op.Where(outside, np.asarray(how["extrapolation_value"], op.like(0, Y).dtype), Y)
     return Y if wide == dtype and Y != X else op.Cast(Y, to=dtype)

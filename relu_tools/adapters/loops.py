@@ -9,9 +9,6 @@ from onnx import helper, numpy_helper
 from relu_tools.adapters import adapter
 from relu_tools.adapters.indexing import scalar
 
-END = np.iinfo(np.int64).max
-SCALAR = np.zeros(0, np.int64)
-
 
 @adapter("Scan", 8, None, opset=13)
 def scan_by_loop(op, sequence_lens, *values, body, num_scan_inputs, directions):
@@ -27,7 +24,8 @@ def scan_by_loop(op, sequence_lens, *values, body, num_scan_inputs, directions):
         given = [op.Gather(value, number, axis=0) for value in values]
         results = _one(op, given[:states], given[states:], length, body, directions)
         if sequence_lens:
-            results[states:] = [_filled(op, y, whole, length) for y in results[states:]]
+            ranks = [len(info.type.tensor_type.shape.dim) for info in body.output[states:]]
+            results[states:] = [_filled(op, y, k, whole, length) for y, k in zip(results[states:], ranks, strict=True)]
         return go_on, unused, *results
 
     formals = [helper.make_tensor_type_proto(dtype, []) for dtype in (T.INT64, T.BOOL, T.INT64)]
@@ -50,9 +48,9 @@ def _one(op, states, scanned, length, body, directions) -> list[str]:
     return list(op.Loop(length, None, length, *states, body=graph, outputs=len(graph.output) - 1)[1:])
 
 
-def _filled(op, y, whole, length):
-    """Zeros after what a shorter sequence gave."""
-    more = op.Reshape(op.Sub(whole, length), np.array([1]))
-    shape = op.Concat(more, op.Slice(op.Shape(y), np.array([1]), np.array([END])), axis=0)
+def _filled(op, y, rank, whole, length):
+    """What a shorter sequence gave, of values of this rank, and zeros after it."""
+    more = op.Unsqueeze(op.Sub(whole, length), np.array([0]))
+    shape = op.Concat(more, op.Gather(op.Shape(y), np.arange(1, rank + 1), axis=0), axis=0)
     zeros = op.ConstantOfShape(shape, value=numpy_helper.from_array(op.like(0, y).reshape(1)))
     return op.Concat(y, zeros, axis=0)

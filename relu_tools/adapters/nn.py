@@ -56,7 +56,9 @@ def dropout_is_test(op, data, *, ratio):
     6 is told so. It fills no mask then; nothing is dropped, so it is all ones.
     """
     made = op.Dropout(data, ratio=ratio, is_test=1)
-    return (made, _ones(op, data, op.like(1, data))) if any(op.outputs[1:]) else made
+    # No value is less than itself, not even NaN.
+    ones = op.Cast(op.Not(op.Less(data, data)), to=op.dtype(data))
+    return (made, ones) if any(op.outputs[1:]) else made
 
 
 @adapter("Dropout", 7, 10)
@@ -103,11 +105,8 @@ def dropout_ratio_attribute(op, data, ratio, training_mode, *, seed):
     if training_mode and (training is None or training.any()) and (known is None or known.any()):
         raise RefusedError("it drops at random (training_mode), which 10 cannot", "export the model for inference")
     made = op.Dropout(data, ratio=float(known.reshape(-1)[0]) if known is not None else None)
-    return (made, _ones(op, data, np.array(True))) if any(op.outputs[1:]) else made
-
-
-def _ones(op, data, one: np.ndarray):
-    return op.ConstantOfShape(op.Shape(data), value=numpy_helper.from_array(one.reshape(1)))
+    true = numpy_helper.from_array(np.array([True]))
+    return (made, op.ConstantOfShape(op.Shape(data), value=true)) if any(op.outputs[1:]) else made
 
 
 @adapter("Flatten", 11, 9)

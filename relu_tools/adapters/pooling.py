@@ -285,7 +285,7 @@ def lp_pool_dilated(op, X, *, p, dilations, ceil_mode, **same):
     return op.LpPool(X, p=p, **same) if same else KEEP
 
 
-@adapter("LpPool", 1, 2)
+@adapter("LpPool", 1, 2, opset=9)
 def lp_pool_whole_order(op, X, *, p, kernel_shape, **same):
     """1 has the order of the norm as a float, 2 as an integer, and requires `kernel_shape`.
 
@@ -298,7 +298,7 @@ def lp_pool_whole_order(op, X, *, p, kernel_shape, **same):
     return op.LpPool(X, p=int(p), kernel_shape=kernel_shape, **same)
 
 
-@adapter("GlobalLpPool", 1, 2)
+@adapter("GlobalLpPool", 1, 2, opset=9)
 def global_lp_pool_whole_order(op, X, *, p):
     """1 has the order of the norm as a float, 2 as an integer.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, adapter, same
 from relu_tools.adapters.interpolation import WIDE, Axis, axes_of, is_known, nearest, position, sampled
@@ -50,7 +49,8 @@ same("Upsample", 9, 10)
 
 def _empty(op, value) -> bool:
     """Whether an optional input says nothing: left out, or a tensor without elements."""
-    return not value or op.known_shape(value) == [0] or ((known := op.known(value)) is not None and not known.size)
+    known = op.known(value)
+    return not value or op.known_shape(value) == [0] or (known is not None and not known.size)
 
 
 @adapter("Resize", 10, 11)
@@ -75,7 +75,10 @@ def resize_to_asymmetric(op, X, roi, scales, sizes, **how):
 
     Where that takes the same values 10 does it, else they are gathered.
     """
-    scales = None if _empty(op, scales) or not _empty(op, sizes) else scales
+    by_sizes = _empty(op, scales) or not _empty(op, sizes)
+    scales = None if by_sizes else scales
+    if how["coordinate_transformation_mode"] != "tf_crop_and_resize":
+        op.known(roi)  # a constant that nothing reads any more may go
     if scales and how["mode"] == "linear" and how["coordinate_transformation_mode"] == "asymmetric":
         return op.Resize(X, scales, mode="linear")
     axes = axes_of(op, X, scales, sizes)
@@ -106,18 +109,11 @@ def resize_without_tf(op, X, roi, scales, sizes, **how):
     return op.Resize(X, roi, scales, sizes, **how)
 
 
-@adapter("Resize", 13, 11, accuracy="rounding")
+@adapter("Resize", 13, 11)
 def resize_with_empties(op, X, roi, scales, sizes, **how):
-    """13 lets inputs out, 11 requires all but sizes, empty ones for none; 13 adds bfloat16.
-
-    A float holds every bfloat16, and the result is rounded once.
-    """
+    """13 lets inputs out, 11 requires all but sizes, empty ones for none."""
     nothing = np.zeros(0, np.float32)
-    small = op.dtype(X) == T.BFLOAT16
-    if roi and scales and not small:
-        return KEEP
-    Y = op.Resize(op.Cast(X, to=T.FLOAT) if small else X, roi or nothing, scales or nothing, sizes, **how)
-    return op.Cast(Y, to=T.BFLOAT16) if small else Y
+    return KEEP if roi and scales else op.Resize(X, roi or nothing, scales or nothing, sizes, **how)
 
 
 @adapter("Resize", 18, 13, accuracy="rounding")
