@@ -119,6 +119,9 @@ class _Runs:
         return bool(self.reason) or (self.count > 1 and time.monotonic() > self.deadline)
 
     def one(self, what: str, feeds: Mapping[str, Any]) -> None:
+        if _contradicts(self.before.model, feeds):
+            self.failures.append(f"the types that the form before declares do not allow {what}")
+            return
         try:
             judge, wanted = self.before.run(feeds)
         except _Failed as failure:
@@ -249,6 +252,25 @@ def _check(model: onnx.ModelProto) -> None:
             value.type.tensor_type.shape.SetInParent()
     onnx.checker.check_model(shaped)
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+
+
+def _contradicts(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> bool:
+    """Whether inputs of unknown rank were drawn with one that the types declared inside of a model rule out."""
+    open_ = [info for info in model.graph.input if info.name in feeds and not info.type.tensor_type.HasField("shape")]
+    if not any(info.type.HasField("tensor_type") for info in open_):
+        return False
+    told = onnx.ModelProto()
+    told.CopyFrom(model)
+    for info in told.graph.input:
+        if info.name in feeds and info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+            for dim in np.shape(feeds[info.name]):
+                info.type.tensor_type.shape.dim.add(dim_value=dim)
+    try:
+        onnx.shape_inference.infer_shapes(told, check_type=True, strict_mode=True, data_prop=True)
+    except Exception:  # inference raises whatever the operator's own code raises
+        return True
+    return False
 
 
 def _misfit(before: _Form, after: _Form) -> tuple[str, str] | None:

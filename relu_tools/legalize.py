@@ -324,13 +324,9 @@ class Engine:
             try:
                 if adapter is not None:
                     written = {**next_opsets, domain: adapter.opset or there}
-                    builder = self._builder(node, written, scope)
-                    inputs, attributes = schemas.bind(node, version)
-                    made = adapter.function(builder, *inputs, **attributes)
-                    trace.by_type_alone &= not builder.asked_more
-                    if made is not KEEP:
-                        accuracy = "rounding" if builder.rounding else adapter.accuracy
-                        return self._replace(node, builder, made, written, scope, trace, "adapter", accuracy)
+                    adapted = self._adapt(node, version, adapter, written, scope, trace)
+                    if adapted is not None:
+                        return adapted
                 has_body = (domain, node.op_type, version.since) in adapters.BODIES
                 if following is None:
                     if has_body:
@@ -350,6 +346,17 @@ class Engine:
                 return admitted
             node, version, opsets = admitted, following, next_opsets
         return [node]
+
+    def _adapt(self, node, version, adapter, opsets, scope, trace) -> list[NodeProto] | None:
+        """What an adapter makes of a node; None where it has no objection to it."""
+        builder = self._builder(node, opsets, scope)
+        inputs, attributes = schemas.bind(node, version)
+        made = adapter.function(builder, *inputs, **attributes)
+        trace.by_type_alone &= not builder.asked_more
+        if made is KEEP:
+            return None
+        accuracy = "rounding" if builder.rounding else adapter.accuracy
+        return self._replace(node, builder, made, opsets, scope, trace, "adapter", accuracy)
 
     def _admit(self, node, version, before, opsets, scope, trace) -> NodeProto | list[NodeProto]:
         """The node as `version` takes it: as it is, with defaults written out or left out, or by way of casts."""
@@ -484,7 +491,11 @@ class Engine:
         return result
 
     def _expand_body(self, node, version, opsets, scope, trace) -> list[NodeProto]:
-        """The body that the node's schema defines, in its place."""
+        """The body that the node's schema defines, or ours that is exact, in its place."""
+        adapter = adapters.TABLE.get((version.domain, node.op_type, version.since, None))
+        if adapter is not None and adapter.instead_of_body:
+            written = {**opsets, version.domain: adapter.opset or version.since - 1}
+            return self._adapt(node, version, adapter, written, scope, trace) or [node]
         made: list[NodeProto] = []
         if node.op_type == "Range":
             # Runtimes take vectors of one element for the scalars that Range asks for; its body does not.

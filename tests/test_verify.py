@@ -417,3 +417,26 @@ def test_a_model_without_inputs_is_run_once():
     before = _constant("value_floats = [1.5, 2.5]", 16)
     assert verify(before, _constant("value = float[2] {1.5, 2.5}", 11)).verdict == "bit-exact"
     assert verify(before, _constant("value = float[2] {1.5, 3.5}", 11)).verdict == "different"
+
+
+def test_ranks_that_declared_types_rule_out_are_not_tried():
+    head = '<ir_version: 8, opset_import: ["": 13]> g (float x, bool c) => (float y)'
+    before = onnx.parser.parse_model(
+        head
+        + "{ y = If (c) <then_branch = t () => (float[N,M] a) { a = Identity (x) },"
+        + " else_branch = e () => (float[N,M] b) { b = Relu (x) }> }"
+    )
+    after = onnx.ModelProto()
+    after.CopyFrom(before)
+    # Two Transposes that cancel out, but for two dimensions only.
+    after.graph.node[0].input[0] = "c"
+    for attribute in after.graph.node[0].attribute:
+        attribute.g.node[0].input[0] = "again"
+    turned = [helper.make_node("Transpose", ["x"], ["once"], perm=[1, 0])]
+    turned.append(helper.make_node("Transpose", ["once"], ["again"], perm=[1, 0]))
+    nodes = [*turned, *after.graph.node]
+    del after.graph.node[:]
+    after.graph.node.extend(nodes)
+    for model in (before, after):
+        model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert verify(before, after).verdict == "bit-exact"

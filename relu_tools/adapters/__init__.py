@@ -29,11 +29,13 @@ class Adapter:
 
     `accuracy` is "exact" or "rounding" (equal but for rounding). `opset` is the one that its nodes are written in,
     None for the step's own: the last opset before the node's version, or the first of the next version.
+    `instead_of_body` has it take the place of the schema's function body wherever that would be expanded.
     """
 
     function: Callable[..., Any]
     accuracy: str
     opset: int | None
+    instead_of_body: bool
 
     @property
     def doc(self) -> str:
@@ -52,13 +54,15 @@ def adapter(
     *,
     accuracy: str = "exact",
     opset: int | None = None,
+    instead_of_body: bool = False,
     domain: str = "",
 ):
     """Registers a function for the step `source` to `target` of each operator named in `ops`.
 
     Its parameters are the formal parameters of the source schema: after the builder the inputs by position, then
     the attributes by keyword, defaults filled in. `target` is None for the step below an operator's first version.
-    With `opset` its nodes are written in another opset than the step's own, and legalized from there.
+    With `opset` its nodes are written in another opset than the step's own, and legalized from there. With
+    `instead_of_body` it is put in when the operator is inlined, too, since the schema's body is not exact.
     It returns the values that stand for the node's outputs, or `KEEP`.
 
     Raises ValueError where the step does not exist or is taken twice, a parameter is none of the schema's, or the
@@ -76,7 +80,7 @@ def adapter(
             key = (domain, op, source, target)
             if key in TABLE:
                 raise ValueError(f"{op} {source} to {target} is taken twice")
-            TABLE[key] = Adapter(function, accuracy, opset)
+            TABLE[key] = Adapter(function, accuracy, opset, instead_of_body)
         return function
 
     return register
@@ -140,6 +144,6 @@ for _family in (
     "activation", "attention", "bitwise", "cast", "control", "cumulative", "elementary", "elements", "functions",
     "gathering", "generator", "image", "indexing", "integers", "linalg", "linear", "logical", "loops", "math", "ml",
     "nn", "normalization", "numeric", "padding", "placement", "pooling", "quantization", "reduction", "resize", "rnn",
-    "sampling", "scattering", "sequence", "shapes", "slicing", "spectrum", "tensor", "unique",
+    "sampling", "scattering", "sequence", "shapes", "slicing", "spectrum", "suppression", "tensor", "text", "unique",
 ):
     importlib.import_module(f"relu_tools.adapters.{_family}")

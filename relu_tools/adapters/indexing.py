@@ -78,17 +78,20 @@ def from_front(op, values, length):
 def indices_from_front(op, data, indices, *updates, axis):
     """11 lets indices count from the back.
 
-    Constants are counted from the front; others that may be negative are taken modulo the size of the axis.
+    Constants are counted from the front; others that may be negative are taken modulo the size of the axis, or that is
+    added to those below 0 where it is not known (it may be 0, with no index at all).
     """
     if op.nonnegative(indices):
         return KEEP
     length, known = size(op, data, axis), op.known(indices)
     if known is not None and isinstance(length, int):
         return op.again(data, np.where(known < 0, known + length, known).astype(known.dtype), *updates, axis=axis)
-    dtype = op.dtype(indices)
-    length = op.like(length, indices) if isinstance(length, int) else op.Cast(scalar(op, length), to=dtype)
-    if op.version("Mod"):
-        return op.again(data, op.Mod(indices, length), *updates, axis=axis)
+    if isinstance(length, int):
+        length = op.like(length, indices)
+        if length and op.version("Mod"):
+            return op.again(data, op.Mod(indices, length), *updates, axis=axis)
+    else:
+        length = op.Cast(scalar(op, length), to=op.dtype(indices))
     behind = op.Less(indices, op.like(0, indices))
     return op.again(data, op.Where(behind, op.Add(indices, length), indices), *updates, axis=axis)
 

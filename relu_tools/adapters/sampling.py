@@ -25,7 +25,7 @@ def on(op, *values):
 
 def number(op, value, dtype: int):
     """A number, or a value of one element, in a type."""
-    return op.Cast(value, to=dtype) if isinstance(value, str) else np.asarray(value, helper.tensor_dtype_to_np_dtype(dtype))
+    return on(op, value).Cast(value, to=dtype)
 
 
 def counted(op, count):
@@ -98,8 +98,8 @@ class Pixels:
             weights, first = [op.Sub(one, right), right], 0
         else:
             back = op.Sub(one, right)
-            weights = [_outer(op, op.Add(right, one)), _inner(op, right), _inner(op, back), _outer(op, op.Add(back, one))]
-            first = -1
+            outer = [_outer(op, op.Add(way, one)) for way in (right, back)]
+            weights, first = [outer[0], _inner(op, right), _inner(op, back), outer[1]], -1
         places = [op.Add(left, number(op, first + k, self._dtype)) if first + k else left for k in range(len(weights))]
         return [(self.place(axis, at), weight) for at, weight in zip(places, weights, strict=True)]
 
