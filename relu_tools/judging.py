@@ -263,7 +263,7 @@ def _contradicts(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> bool:
     told.CopyFrom(model)
     for info in told.graph.input:
         if info.name in feeds and info.type.HasField("tensor_type"):
-            info.type.tensor_type.ClearField("shape")
+            info.type.tensor_type.shape.SetInParent()
             for dim in np.shape(feeds[info.name]):
                 info.type.tensor_type.shape.dim.add(dim_value=dim)
     try:

@@ -75,8 +75,12 @@ def _reduced(node: NodeProto, attributes: dict, rank: Ask, length: Ask) -> int |
 def length_of(node: NodeProto, rank: Ask, length: Ask, constant: Callable[[str], np.ndarray | None]) -> int | None:
     """How many elements a vector has that a node makes: the arithmetic on shapes that exporters write."""
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
-    if node.op_type == "Shape" and not attributes:
-        return rank(node.input[0])
+    if node.op_type == "Shape":
+        own = rank(node.input[0])
+        return None if own is None else len(range(own)[attributes.get("start", 0) : attributes.get("end")])
+    if node.op_type == "Reshape" and len(node.input) > 1:
+        shape = constant(node.input[1])
+        return int(shape[0]) if shape is not None and shape.size == 1 and shape[0] > 0 else None
     if node.op_type in ("Cast", "Identity", "Neg", "Abs", "Floor", "Ceil"):
         return length(node.input[0])
     if node.op_type == "Concat":

@@ -8,7 +8,7 @@ from onnx import helper
 
 from relu_tools.adapters import FLOATS, adapter
 from relu_tools.adapters.gathering import along, as_int64
-from relu_tools.adapters.indexing import arange, from_front, scalar, size
+from relu_tools.adapters.indexing import arange, from_front, known_size, scalar, size
 from relu_tools.adapters.shapes import blank
 
 FIRST = np.iinfo(np.int64).min
@@ -109,9 +109,15 @@ def _along(op, x, axis, exclusive, reverse):
     types = [helper.make_tensor_type_proto(T.INT64, []), helper.make_tensor_type_proto(T.BOOL, [])]
     types.append(helper.make_tensor_type_proto(op.dtype(x), rest))
     neutral = _filled(op, op.like(op.type == "CumProd", x), x, axis, rest)
-    count = size(op, x, axis)
-    count = np.int64(count) if isinstance(count, int) else scalar(op, count)
-    rows = op.Loop(count, None, neutral, body=op.branch(turn, types), outputs=2)[1]
+    count = known_size(op, x, axis)
+    if count is None:
+        # A Loop of no turns gives a wrong shape, so there is one more, which is dropped.
+        last = neutral if isinstance(neutral, str) else op.Identity(neutral)
+        data = op.Concat(data, op.Unsqueeze(last, np.array([axis])), axis=axis)
+    turns = np.int64(count) if count is not None else scalar(op, size(op, data, axis))
+    rows = op.Loop(turns, None, neutral, body=op.branch(turn, types), outputs=2)[1]
+    if count is None:
+        rows = op.Slice(rows, np.array([0]), np.array([-1]), np.array([0]))
     result = op.Transpose(rows, perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)]) if axis else rows
     return _turned(op, result, axis) if reverse else result
 

@@ -181,7 +181,11 @@ def non_zero(op, X):
     found = _found(op, op.Reshape(op.Cast(X, to=T.BOOL), np.array([-1])))
     rows = []
     for step in strides(op, X, rank):
-        step = np.int64(step) if isinstance(step, int) else step
+        if isinstance(step, int):
+            step = np.int64(max(step, 1))
+        else:
+            # Where a size is 0 nothing is found, and yet nothing may be divided by 0.
+            step = op.Add(step, op.Cast(op.Not(op.Cast(step, to=T.BOOL)), to=T.INT64))
         row = op.Div(found, step)
         found = op.Sub(found, op.Mul(row, step))
         rows.append(op.Unsqueeze(row, np.array([0])))

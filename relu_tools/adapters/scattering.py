@@ -17,7 +17,7 @@ from relu_tools.adapters.gathering import (
     strides,
     times,
 )
-from relu_tools.adapters.indexing import arange, from_front, size
+from relu_tools.adapters.indexing import arange, from_front, known_size, size
 from relu_tools.report import RefusedError
 
 
@@ -61,8 +61,10 @@ def scatter(op, data, indices, updates, *, axis):
     Each place is compared with the indices that may point at it: the result is gathered from the data and the updates
     laid in one row, at the last update that does, or else at the place itself.
     """
-    rank = op.rank(data)
+    rank, count = op.rank(data), known_size(op, indices, axis)
     axis %= rank
+    if count == 0:
+        return op.Identity(data)
     given, written = op.shape(data), op.shape(indices)
     if any(given[k] is None or given[k] != written[k] for k in range(rank) if k != axis):
         raise RefusedError(f"before 9 the data, {given}, and the indices, {written}, must be alike but along the axis")
@@ -72,7 +74,12 @@ def scatter(op, data, indices, updates, *, axis):
     order = along(op, arange(op, size(op, indices, axis)), rank + 1, axis)
     order = order + 1 if isinstance(order, np.ndarray) else op.Add(order, np.int64(1))
     order = order.astype(np.float64) if isinstance(order, np.ndarray) else op.Cast(order, to=T.DOUBLE)
-    last = op.ReduceMax(op.Mul(op.Cast(hits, to=T.DOUBLE), order), axes=[axis], keepdims=0)
+    hitting = op.Mul(op.Cast(hits, to=T.DOUBLE), order)
+    if count is None:
+        # The greatest of nothing is no 0, which the sum of nothing is.
+        none = op.Mul(op.ReduceSum(hitting, np.array([axis])), np.float64(0))
+        hitting = op.Concat(hitting, none, axis=axis)
+    last = op.ReduceMax(hitting, axes=[axis], keepdims=0)
     hit, last = op.Cast(last, to=T.BOOL), op.Sub(op.Cast(last, to=T.INT64), np.int64(1))
     steps = strides(op, data, rank)
     total = times(op, steps[0], size(op, data, 0))

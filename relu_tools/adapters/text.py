@@ -44,7 +44,7 @@ def tf_idf(
             counts.append(_hits(op, rows, items, max_skip_count + 1 if n > 1 else 1))
             numbers += [grams[tuple(gram)] for gram in items.tolist()]
     weights = weights if mode != "TF" and weights else [1.0] * len(ngram_indexes)
-    if len(set(ngram_indexes)) < len(ngram_indexes):
+    if mode != "TF" and len(set(ngram_indexes)) < len(ngram_indexes):
         raise RefusedError("n-grams that share a column are weighted differently by runtimes")
     select = np.zeros((len(numbers), max(ngram_indexes) + 1), np.float32)
     for row, number in enumerate(numbers):
