@@ -313,6 +313,7 @@ class Scope:
             tensor = scope.constant(name, fold.LIMIT)
         if tensor is not None:
             return elements(tensor.dims)
+        scope._rank(name)  # the walk over all ranks comes first: what it asks for must not be half known
         if name not in scope._lengths:
             scope._lengths[name] = None  # an unknown that a cycle would come back to
             node, _ = scope.producers.get(name, (None, None))

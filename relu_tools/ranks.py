@@ -37,7 +37,9 @@ def rank_of(node: NodeProto, rank: Ask, length: Ask) -> int | None:
         target = length(node.input[-1])
         own = rank(node.input[0]) if node.op_type == "Expand" else 0
         return None if target is None or own is None else max(target, own)
-    if node.op_type == "Flatten":
+    if node.op_type == "Range":
+        return 1
+    if node.op_type in ("Flatten", "NonZero"):
         return 2
     if node.op_type in SAME_RANK or node.op_type == "Transpose":
         return rank(node.input[0])
@@ -81,7 +83,7 @@ def length_of(node: NodeProto, rank: Ask, length: Ask, constant: Callable[[str],
     if node.op_type == "Reshape" and len(node.input) > 1:
         shape = constant(node.input[1])
         return int(shape[0]) if shape is not None and shape.size == 1 and shape[0] > 0 else None
-    if node.op_type in ("Cast", "Identity", "Neg", "Abs", "Floor", "Ceil"):
+    if node.op_type in ("Cast", "Identity", "Neg", "Not", "Abs", "Floor", "Ceil"):
         return length(node.input[0])
     if node.op_type == "Concat":
         lengths = [length(name) for name in node.input]
@@ -90,7 +92,7 @@ def length_of(node: NodeProto, rank: Ask, length: Ask, constant: Callable[[str],
         return 1
     if node.op_type == "Gather":
         return length(node.input[1])
-    if node.op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where"):
+    if node.op_type in BROADCAST:
         lengths = [1 if rank(name) == 0 else length(name) for name in node.input]
         return None if None in lengths else max(lengths)  # type: ignore[type-var]
     if node.op_type == "Slice":

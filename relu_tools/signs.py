@@ -35,7 +35,7 @@ def nonnegative(scope: Scope, name: str) -> bool:
         if scope.dtype(current) in UNSIGNED[:3]:  # a cast can make those of 32 and 64 bits negative
             continue
         owner = scope.owner(current)
-        if owner is not None and current in owner.counts:
+        if _is_said(scope, current):
             continue
         entry = owner.producers.get(current) if owner is not None else None
         if entry is None or entry[0].domain not in ("", "ai.onnx"):
@@ -47,3 +47,12 @@ def nonnegative(scope: Scope, name: str) -> bool:
             return False
         waiting.extend(node.input[: _CARRIES[node.op_type]])
     return True
+
+
+def _is_said(scope: Scope | None, name: str) -> bool:
+    """Whether it was said of a value; of one in a branch, that was before the branch had a scope of its own."""
+    while scope is not None:
+        if name in scope.counts:
+            return True
+        scope = scope.parent
+    return False

@@ -4,6 +4,7 @@ A line is a directed step: domain, operator, source, target ("none": before the 
 a remark where the specification's text changed. Decisions are
 
 - "adapter": a function is registered for the step;
+- "function body": the schema's own stands for the operator below its birth;
 - "same meaning": the engine takes the node as it is, followed by what the other version lacks:
   "types narrow" (a cast where that is exact, else a refusal), "attribute left out" (at its default or a hint),
   "default written out" (the other version has another one or none), "attribute required", "fewer inputs",
@@ -59,7 +60,7 @@ def decided(step: Step) -> str:
     if step in adapters.TABLE:
         return "adapter"
     if target is None:
-        return "refused"
+        return "function body" if (domain, op, source) in adapters.BODIES else "refused"
     if not adapters.is_same(domain, op, source, target):
         return "no rule"
     here, there = schemas.at(domain, op, source), schemas.at(domain, op, target)
@@ -85,7 +86,7 @@ def decided(step: Step) -> str:
 
 def covered() -> list[tuple[str, str]]:
     """The operators that some rule names."""
-    return sorted({rule[:2] for rule in (*adapters.TABLE, *adapters.SAME)})
+    return sorted({rule[:2] for rule in (*adapters.TABLE, *adapters.SAME, *adapters.BODIES)})
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -34,8 +34,8 @@ class Adapter:
 
     function: Callable[..., Any]
     accuracy: str
-    opset: int | None
-    instead_of_body: bool
+    opset: int | None = None
+    instead_of_body: bool = False
 
     @property
     def doc(self) -> str:

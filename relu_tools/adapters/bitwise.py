@@ -100,10 +100,10 @@ def _apart(op, x):
         return np.right_shift(raw, np.arange(count)) & 1 == 1
     wide = op.Unsqueeze(unsigned(op, x), np.array([-1]))
     if count < 64:
-        return op.Cast(op.Mod(op.Div(wide, POWERS[:count]), np.int64(2)), to=T.BOOL)
+        return op.Cast(op.Mod(op.count(op.Div(wide, POWERS[:count])), np.int64(2)), to=T.BOOL)
     negative = op.Less(wide, np.int64(0))
     wide = op.Where(negative, op.Sub(wide, np.int64(INT64.min)), wide)
-    lower = op.Cast(op.Mod(op.Div(wide, POWERS[:63]), np.int64(2)), to=T.BOOL)
+    lower = op.Cast(op.Mod(op.count(op.Div(wide, POWERS[:63])), np.int64(2)), to=T.BOOL)
     return op.Concat(lower, negative, axis=-1)
 
 
@@ -138,11 +138,11 @@ def _float(op, x, to):
     digits, top = DIGITS[to], 2 ** (bits(to) - 1)
     wide = unsigned(op, x)
     if bits(to) < 64:
-        sign, wide = op.Cast(op.Div(wide, np.int64(top)), to=T.DOUBLE), op.Mod(wide, np.int64(top))
+        sign, wide = op.Cast(op.Div(wide, np.int64(top)), to=T.DOUBLE), op.Mod(op.count(wide), np.int64(top))
     else:
         negative = op.Less(wide, np.int64(0))
         sign, wide = op.Cast(negative, to=T.DOUBLE), op.Where(negative, op.Sub(wide, np.int64(INT64.min)), wide)
-    exponent, fraction = op.Div(wide, np.int64(2**digits)), op.Mod(wide, np.int64(2**digits))
+    exponent, fraction = op.Div(wide, np.int64(2**digits)), op.Mod(op.count(wide), np.int64(2**digits))
     last = top // 2**digits - 1
     scales = np.ldexp(1.0, np.maximum(np.arange(last + 1), 1) - last // 2 - digits)
     scales[last] = np.inf

@@ -89,7 +89,7 @@ def cumulative(op, x, axis, *, exclusive, reverse):
 
 def _around(op, x, axis, rank):
     """How many places there are on the axes before one that is no constant, on it, and on those behind it."""
-    axis = from_front(op, op.Reshape(axis, np.array([1])), rank)
+    axis = op.count(from_front(op, op.Reshape(axis, np.array([1])), rank))
     shape, numbers, one = op.Shape(x), np.arange(rank), np.int64(1)
     before = op.ReduceProd(op.Where(op.Less(numbers, axis), shape, one), axes=[0])
     behind = op.ReduceProd(op.Where(op.Less(axis, numbers), shape, one), axes=[0])
@@ -102,7 +102,7 @@ def _along(op, x, axis, exclusive, reverse):
 
     def turn(number, go_on, before):
         combine = op.Add if op.type == "CumSum" else op.Mul
-        after = combine(before, op.Gather(data, number, axis=axis))
+        after = combine(before, op.Gather(data, op.count(number), axis=axis))
         return op.Identity(go_on), after, op.Identity(before if exclusive else after)
 
     rest = [dim for k, dim in enumerate(op.shape(x)) if k != axis]
@@ -112,8 +112,10 @@ def _along(op, x, axis, exclusive, reverse):
     count = known_size(op, x, axis)
     if count is None:
         # A Loop of no turns gives a wrong shape, so there is one more, which is dropped.
-        last = neutral if isinstance(neutral, str) else op.Identity(neutral)
-        data = op.Concat(data, op.Unsqueeze(last, np.array([axis])), axis=axis)
+        if isinstance(neutral, str):
+            data = op.Concat(data, op.Unsqueeze(neutral, np.array([axis])), axis=axis)
+        else:
+            data = op.Concat(data, np.expand_dims(neutral, axis), axis=axis)
     turns = np.int64(count) if count is not None else scalar(op, size(op, data, axis))
     rows = op.Loop(turns, None, neutral, body=op.branch(turn, types), outputs=2)[1]
     if count is None:

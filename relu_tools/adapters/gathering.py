@@ -22,11 +22,13 @@ def strides(op, data, rank):
 
 
 def times(op, a, b):
-    """The product of two integers, each a number or a value."""
-    if isinstance(a, int) and isinstance(b, int):
+    """The product of integers, each a number, an array or a value."""
+    if not isinstance(a, str) and not isinstance(b, str):
         return a * b
-    a, b = (b, a) if isinstance(a, int) else (a, b)
-    return a if isinstance(b, int) and b == 1 else op.Mul(a, np.int64(b) if isinstance(b, int) else b)
+    a, b = (a, b) if isinstance(a, str) else (b, a)
+    if isinstance(b, int):
+        return a if b == 1 else op.Mul(a, np.int64(b))
+    return op.Mul(a, b)
 
 
 def vector(op, numbers):
@@ -100,8 +102,15 @@ def merged(op, data, depth):
     count = 1
     for axis in range(depth):
         count = times(op, count, size(op, data, axis))
-    shape = vector(op, [count, *(size(op, data, axis) for axis in range(depth, rank))])
-    return op.Reshape(data, shape, allowzero=1)
+    return shaped(op, data, [count, *(size(op, data, axis) for axis in range(depth, rank))])
+
+
+def shaped(op, data, sizes):
+    """The data in other dimensions, each a number or a value of one element. For opset 14."""
+    known = [number for number in sizes if isinstance(number, int)]
+    if len(sizes) - len(known) == 1 and 0 not in known:
+        return op.Reshape(data, np.array([number if isinstance(number, int) else -1 for number in sizes]))
+    return op.Reshape(data, vector(op, sizes), allowzero=1)
 
 
 def as_int64(op, value):
@@ -151,7 +160,7 @@ def reverse_sequence(op, input, sequence_lens, *, batch_axis, time_axis):
     inner = size(op, input, 1)
     batch = along(op, arange(op, size(op, input, batch_axis)), 2, batch_axis)
     first, second = (source, batch) if time_axis == 0 else (batch, source)
-    rows = op.Add(times(op, first, inner) if not isinstance(first, np.ndarray) else first * inner, second)
+    rows = op.Add(times(op, first, inner), second)
     return op.Gather(merged(op, input, 2), op.count(rows))
 
 
@@ -180,16 +189,21 @@ def non_zero(op, X):
     rank = op.rank(X)
     found = _found(op, op.Reshape(op.Cast(X, to=T.BOOL), np.array([-1])))
     rows = []
-    for step in strides(op, X, rank):
-        if isinstance(step, int):
-            step = np.int64(max(step, 1))
-        else:
-            # Where a size is 0 nothing is found, and yet nothing may be divided by 0.
-            step = op.Add(step, op.Cast(op.Not(op.Cast(step, to=T.BOOL)), to=T.INT64))
-        row = op.Div(found, step)
-        found = op.Sub(found, op.Mul(row, step))
+    for axis, step in enumerate(strides(op, X, rank)):
+        row = found
+        if axis < rank - 1:
+            step = _divisor(op, step)
+            row = op.Div(found, step)
+            found = op.Sub(found, op.Mul(row, step))
         rows.append(op.Unsqueeze(row, np.array([0])))
     return op.Concat(*rows, axis=0) if rows else op.Slice(op.Unsqueeze(found, np.array([0])), np.array([0]), np.array([0]))
+
+
+def _divisor(op, step):
+    """A stride; 1 in place of the 0 where a size is 0, and nothing is found."""
+    if isinstance(step, int):
+        return np.int64(max(step, 1))
+    return op.Add(step, op.Cast(op.Not(op.Cast(step, to=T.BOOL)), to=T.INT64))
 
 
 def _found(op, mask):

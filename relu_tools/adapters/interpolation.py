@@ -136,10 +136,10 @@ def _coordinates(op, axis: Axis, how: dict):
     return centred
 
 
-def _cropped(op, x, axis: Axis, roi: str):
+def _cropped(op, x, axis: Axis, roi):
     """The part of the axis that the region names, its ends included; its middle where one value is asked for."""
-    start = _element(op, roi, axis.place)
-    end = _element(op, roi, axis.place + op.shape(roi)[0] // 2)
+    place = axis.place or 0
+    start, end = (_element(op, roi, place + offset) for offset in (0, op.shape(roi)[0] // 2))
     last, m = _last(op, axis), _on(op, axis.size)
     middle = op.Mul(op.Mul(op.Add(start, end), HALF), last)
     steps = m.Max(m.Sub(axis.size, ONE), ONE)

@@ -18,12 +18,14 @@ def einsum(op, *Inputs, equation):
     """12 is its first version.
 
     Operands are multiplied one after the other: by MatMul where a label is in both and needed no more, else by Mul.
-    What is in one alone and needed no more is summed first. Integers are computed modulo 2^64, and then of their type.
+    What is in one alone and needed no more is summed first. Integers are computed modulo 2^32 or 2^64, and then of their
+    type.
     """
     dtype = op.dtype(Inputs[0])
     native = dtype in (*FLOATS, T.INT32, T.INT64)
+    wide = T.INT64 if dtype == T.UINT64 else T.INT32
     terms, result = _labels(op.value(equation), [op.rank(x) for x in Inputs])
-    operands = [(x if native else op.Cast(x, to=T.INT64), term) for x, term in zip(Inputs, terms, strict=True)]
+    operands = [(x if native else op.Cast(x, to=wide), term) for x, term in zip(Inputs, terms, strict=True)]
     operands = [_diagonal(op, *operand) for operand in operands]
     value, labels = operands[0]
     for k in range(len(operands)):
@@ -60,7 +62,9 @@ def _diagonal(op, value, labels):
         rest = [k for k in range(len(labels)) if k not in (one, other)]
         numbers = arange(op, size(op, value, one))
         place = numbers[:, None] if isinstance(numbers, np.ndarray) else op.Unsqueeze(numbers, np.array([1]))
-        value = op.GatherND(op.Transpose(value, perm=[one, other, *rest]), op.Concat(place, place, axis=1))
+        perm = [one, other, *rest]
+        value = value if perm == [*range(len(perm))] else op.Transpose(value, perm=perm)
+        value = op.GatherND(value, op.Concat(place, place, axis=1))
         return _diagonal(op, value, [label, *(labels[k] for k in rest)])
     return value, labels
 
@@ -152,7 +156,7 @@ def _eliminated(op, rows, count):
     pivot = _cut(op, top, -1, 0, 1)
     factor = op.Div(_cut(op, others, -1, 0, 1), pivot)
     # A column of zeros needs no elimination.
-    factor = op.Where(op.Equal(pivot, np.float64(0)), np.float64(0), factor)
+    factor = op.Where(op.Cast(pivot, to=T.BOOL), factor, np.float64(0))
     rest = op.Sub(_cut(op, others, -1, 1, count), op.Mul(factor, _cut(op, top, -1, 1, count)))
     moved = op.Cast(op.Cast(place, to=T.BOOL), to=T.DOUBLE)
     signed = op.Mul(op.Squeeze(pivot, np.array([-1])), op.Sub(np.float64(1), op.Add(moved, moved)))
@@ -160,4 +164,4 @@ def _eliminated(op, rows, count):
 
 
 def _cut(op, value, axis, start, end):
-    return op.Slice(value, np.array([start]), np.array([end]), np.array([axis]))
+    return op.Slice(value, np.array([start]), np.array([end]), np.array([axis + op.rank(value)]))

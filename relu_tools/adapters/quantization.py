@@ -155,7 +155,7 @@ def _held(op, x, zero_point) -> tuple | None:
     """Constants of a type that older versions lack in one that they have; None where x is no such constant."""
     wide = HOLDS.get(op.dtype(x))
     known = op.known(x) if wide else None
-    if known is None:
+    if wide is None or known is None:
         return None
     return _constant(op, known, wide), zero_point and _constant(op, op.const(zero_point), wide)
 

@@ -14,6 +14,7 @@ from relu_tools.adapters.gathering import (
     places,
     pointed_along,
     row_numbers,
+    shaped,
     strides,
     times,
 )
@@ -42,7 +43,7 @@ def scatter_nd(op, data, indices, updates):
     rows = op.Reshape(row_numbers(op, data, indices, depth), np.array([-1]))
     if depth == rank:
         written = op.ScatterElements(merged(op, data, rank), rows, op.Reshape(updates, np.array([-1])), axis=0)
-        return op.Reshape(written, op.Shape(data), allowzero=1)
+        return shaped(op, written, [size(op, data, axis) for axis in range(rank)])
     new = updates if op.rank(indices) == 2 else merged(op, updates, op.rank(indices) - 1)
     rows = op.Expand(op.Unsqueeze(rows, np.arange(1, rank - depth + 1)), op.Shape(new))
     op.tell(op.count(rows), T.INT64, [None, *shape[depth:]])
@@ -51,7 +52,7 @@ def scatter_nd(op, data, indices, updates):
     table = merged(op, data, depth)
     op.tell(table, op.dtype(data), [None, *shape[depth:]])
     written = op.ScatterElements(table, rows, new, axis=0)
-    return op.Reshape(written, op.Shape(data), allowzero=1)
+    return shaped(op, written, [size(op, data, axis) for axis in range(rank)])
 
 
 @adapter("Scatter", 9, None, opset=13)

@@ -52,13 +52,11 @@ def _compared(op, rows):
     dtype = op.dtype(rows)
     rows = op.Cast(rows, to=T.INT32) if dtype == T.BOOL else rows
     one, other = op.Unsqueeze(rows, np.array([1])), op.Unsqueeze(rows, np.array([0]))
-    equal, less = op.Equal(one, other), op.Less(one, other)
+    less = op.Less(one, other)
     if dtype in FLOATS:
-        one, other = (op.Not(op.Equal(x, x)) for x in (one, other))
-        equal = op.Or(equal, op.And(one, other))
-        less = op.Or(less, op.And(op.Not(one), other))
+        less = op.Or(less, op.And(op.Not(op.IsNaN(one)), op.IsNaN(other)))
+    differ = op.Cast(op.Or(less, op.Transpose(less, perm=[1, 0, 2])), to=T.FLOAT)
     # The first place where they differ decides, and after it one where they do not.
-    differ = op.Cast(op.Not(equal), to=T.FLOAT)
     place = op.ArgMax(differ, axis=2, keepdims=1)
     less = op.Squeeze(op.GatherElements(less, place, axis=2), np.array([2]))
     return op.Not(op.Cast(op.ReduceMax(differ, axes=[2], keepdims=0), to=T.BOOL)), less
