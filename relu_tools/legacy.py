@@ -317,25 +317,34 @@ def _thresholded_relu(node, x, *, alpha=1.0):
     return np.where(x > x.dtype.type(alpha), x, x.dtype.type(0))
 
 
+def _as_in(x, *attributes):
+    """Attributes rounded to the element type of x, as the function bodies do it."""
+    return tuple(float(x.dtype.type(attribute)) for attribute in attributes)
+
+
 @_meaning("LeakyRelu", 1)
 def _leaky_relu(node, x, *, alpha):
+    (alpha,) = _as_in(x, alpha)
     return np.where(x < 0, _wide(x) * alpha, x).astype(x.dtype)
 
 
 @_meaning("Elu", 1)
 def _elu(node, x, *, alpha):
+    (alpha,) = _as_in(x, alpha)
     return np.where(x < 0, alpha * np.expm1(_wide(x)), x).astype(x.dtype)
 
 
 @_meaning("Selu", 1)
 def _selu(node, x, *, alpha, gamma):
     wide = _wide(x)
+    alpha, gamma = _as_in(x, alpha, gamma)
     return (gamma * np.where(wide > 0, wide, alpha * np.expm1(wide))).astype(x.dtype)
 
 
 @_meaning("Celu", 12)
 def _celu(node, x, *, alpha):
     wide = _wide(x)
+    (alpha,) = _as_in(x, alpha)
     return (np.maximum(wide, 0) + np.minimum(0, alpha * np.expm1(wide / alpha))).astype(x.dtype)
 
 

@@ -81,9 +81,7 @@ def cumulative(op, x, axis, *, exclusive, reverse):
         positive = all(isinstance(dim, int) for dim in shape)
         block = op.Reshape(wide, _around(op, x, axis, len(shape)), allowzero=None if positive else 1)
         op.tell(block, op.dtype(wide), [None, None, None])
-        result = op.Reshape(
-            _along(op, block, 1, exclusive, reverse), op.Shape(x), allowzero=None if positive else 1
-        )
+        result = op.Reshape(_along(op, block, 1, exclusive, reverse), op.Shape(x), allowzero=None if positive else 1)
     return result if wide is x else op.Cast(result, to=dtype)
 
 

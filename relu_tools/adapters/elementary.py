@@ -75,7 +75,7 @@ def mod(op, A, B, *, fmod):
     """10 is its first version.
 
     Of integers it is what a product with the quotient leaves, plus the divisor where its sign is the other one. Of
-    floats the divisor times 2^k is taken away wherever it fits in, for k from where it does not any more down to 0: each
+    floats the divisor times 2^k is taken away wherever it fits in, for k from where it does no more down to 0: each
     difference is exact in double.
     """
     dtype = op.dtype(A)
@@ -124,6 +124,7 @@ def _float_mod(op, a, b):
 
 # --- the error function and the hyperbolic ones ------------------------------------------------
 # erf(x) / x as a quotient of polynomials in x^2, up to 4 with a relative error of 9e-12; lowest coefficient first.
+# fmt: off
 ERF_OVER = (
     1.1283791670864747, 0.2003170223035096, 0.05811372776929627, 0.004960794786099922, 0.0005129327178978691,
     2.1775688166051102e-05, 7.525261832554651e-07, 3.0044071130054265e-09,
@@ -131,7 +132,8 @@ ERF_OVER = (
 ERF_UNDER = (
     1.0, 0.5108596717030096, 0.12178851117704766, 0.017716104488797613, 0.0017148100612879359,
     0.00011147771775510419, 4.516831599708602e-06, 7.328342111042697e-08,
-)  # fmt: skip
+)
+# fmt: on
 
 
 @adapter("Erf", 9, None, accuracy="rounding", opset=13)
@@ -142,7 +144,9 @@ def erf(op, input):
     """
     dtype = op.dtype(input)
     if dtype not in (T.FLOAT, T.FLOAT16):
-        raise RefusedError(f"before 9 nothing comes near enough to the error function of {T.DataType.Name(dtype).lower()}")
+        raise RefusedError(
+            f"before 9 nothing comes near enough to the error function of {T.DataType.Name(dtype).lower()}"
+        )
     x, four = op.Cast(input, to=T.DOUBLE), np.float64(4)
     x = op.Where(op.Greater(x, four), four, op.Where(op.Less(x, -four), -four, x))
     square = op.Mul(x, x)

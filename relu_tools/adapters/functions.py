@@ -1,8 +1,14 @@
-"""Operators that are defined by a function body which computes just what they do: below their birth it stands for them."""
+"""Operators that are defined by a function body: below their birth it stands for them, or the same made exact."""
 
 from __future__ import annotations
 
-from relu_tools.adapters import adapter, by_body
+import math
+
+import numpy as np
+from onnx import TensorProto as T
+
+from relu_tools.adapters import FLOATS, adapter, by_body
+from relu_tools.report import RefusedError
 
 by_body("Attention", 23, 24, 25)
 by_body("RotaryEmbedding RMSNormalization", 23)
@@ -17,7 +23,6 @@ by_body("SwiGLU", 28)
 by_body("DynamicQuantizeLinear", 11)
 by_body("SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", 12)
 by_body("Bernoulli", 15, 22)
-by_body("MeanVarianceNormalization Shrink", 9)
 
 
 @adapter("LayerNormalization", 17, None, accuracy="rounding", instead_of_body=True)
@@ -37,3 +42,38 @@ def layer_normalization(op, X, Scale, B, *, axis, epsilon, stash_type):
     normalized = op.Mul(deviation, inverse)
     scaled = op.Mul(normalized if dtype == stash_type else op.Cast(normalized, to=dtype), Scale)
     return op.Add(scaled, B) if B else scaled, mean, inverse
+
+
+@adapter("MeanVarianceNormalization", 9, None, accuracy="rounding", instead_of_body=True)
+def mean_variance_normalization(op, X, *, axes):
+    """9 is its first version.
+
+    It is its function body, in the type of X: the body's own constants are floats whatever that is.
+    """
+    mean = op.ReduceMean(X, axes=axes)
+    variance = op.Sub(op.ReduceMean(op.Mul(X, X), axes=axes), op.Mul(mean, mean))
+    return op.Div(op.Sub(X, mean), op.Add(op.Sqrt(variance), op.like(np.float32(1e-9), X)))
+
+
+@adapter("Shrink", 9, None, opset=9, instead_of_body=True)
+def shrink(op, input, *, bias, lambd):
+    """9 is its first version.
+
+    It is the formula of its documentation; an integer is above `lambd` where it is above its whole part. The function
+    body takes the negative of an unsigned integer.
+    """
+    dtype = op.dtype(input)
+    if dtype not in FLOATS:
+        if bias != int(bias):
+            raise RefusedError("it is not said how integers are moved by a bias that is none")
+        bias, lambd = int(bias), math.floor(lambd)
+    unsigned = dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+    if unsigned and min(lambd, bias) < 0:
+        raise RefusedError("before 9 unsigned integers are not compared with, or moved by, a number below 0")
+    zero = op.like(0, input)
+    above = op.Greater(input, op.like(lambd, input))
+    result = op.Where(above, op.Sub(input, op.like(bias, input)), zero)
+    if unsigned:
+        return result
+    below = op.Less(input, op.like(-lambd, input))
+    return op.Where(below, op.Add(input, op.like(bias, input)), result)

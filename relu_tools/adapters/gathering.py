@@ -13,7 +13,7 @@ from relu_tools.report import RefusedError
 
 # --- places in a row -------------------------------------------------------------------------
 def strides(op, data, rank):
-    """How far apart neighbours along each axis lie in a row: a number where it is known, else a value of one element."""
+    """How far apart neighbours on each axis lie in a row: a number where it is known, else a value of one element."""
     found, product = [], 1
     for axis in reversed(range(rank)):
         found.append(product)
@@ -63,7 +63,7 @@ def own_places(op, shaped, steps, left_out=None):
 
 
 def places(op, data, indices, axis, rank):
-    """Where in a row the elements of `data` lie that have `indices`, not below 0, on an axis and their own on others."""
+    """Where in a row the elements of `data` lie that have `indices`, from 0 on, on an axis, their own on others."""
     steps = strides(op, data, rank)
     place = times(op, indices, steps[axis])
     own = own_places(op, indices, steps, axis)
@@ -196,7 +196,9 @@ def non_zero(op, X):
             row = op.Div(found, step)
             found = op.Sub(found, op.Mul(row, step))
         rows.append(op.Unsqueeze(row, np.array([0])))
-    return op.Concat(*rows, axis=0) if rows else op.Slice(op.Unsqueeze(found, np.array([0])), np.array([0]), np.array([0]))
+    if not rows:
+        return op.Slice(op.Unsqueeze(found, np.array([0])), np.array([0]), np.array([0]))
+    return op.Concat(*rows, axis=0)
 
 
 def _divisor(op, step):
@@ -209,10 +211,7 @@ def _divisor(op, step):
 def _found(op, mask):
     """The places of a row of truth values that are true."""
     numbers = arange(op, size(op, mask, 0))
-    if isinstance(numbers, np.ndarray):
-        numbers = numbers.astype(np.float64)
-    else:
-        numbers = op.Cast(numbers, to=T.DOUBLE)
+    numbers = numbers.astype(np.float64) if isinstance(numbers, np.ndarray) else op.Cast(numbers, to=T.DOUBLE)
 
     def turn(_, go_on, last):
         rest = op.And(mask, op.Less(op.Cast(last, to=T.DOUBLE), numbers))

@@ -18,8 +18,7 @@ def einsum(op, *Inputs, equation):
     """12 is its first version.
 
     Operands are multiplied one after the other: by MatMul where a label is in both and needed no more, else by Mul.
-    What is in one alone and needed no more is summed first. Integers are computed modulo 2^32 or 2^64, and then of their
-    type.
+    What is in one alone and needed no more is summed first. Integers are computed modulo 2^32 or 2^64.
     """
     dtype = op.dtype(Inputs[0])
     native = dtype in (*FLOATS, T.INT32, T.INT64)
@@ -135,7 +134,7 @@ def determinant(op, X):
     """
     dtype, count = op.dtype(X), known_size(op, X, -1)
     if count is None or not 0 < count <= LARGEST_DET:
-        raise RefusedError(f"before 11 a determinant is written out, for up to {LARGEST_DET} rows; here there are {count}")
+        raise RefusedError(f"before 11 a determinant is written out, of up to {LARGEST_DET} rows; here it has {count}")
     rows = X if dtype == T.DOUBLE else op.Cast(X, to=T.DOUBLE)
     result = None
     for left in range(count, 0, -1):

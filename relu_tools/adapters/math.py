@@ -97,7 +97,7 @@ def clip_attributes(op, input, min, max):
     for name, value, limit in (("min", min, limits.min), ("max", max, limits.max)):
         known = op.known(value) if value else limit
         attributes[name] = math.nan if known is None else float(np.asarray(known).reshape(-1)[0])
-    if all(float(np.float32(bound)) == bound for bound in attributes.values() if not math.isinf(bound)):
+    if all(abs(bound) <= FLOAT_LIMIT and float(np.float32(bound)) == bound for bound in attributes.values()):
         return op.Clip(input, **{k: v for k, v in attributes.items() if abs(v) != FLOAT_LIMIT})
     result = op.Max(input, min or op.like(limits.min, input))
     return op.Min(result, max or op.like(limits.max, input))
