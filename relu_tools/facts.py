@@ -533,18 +533,19 @@ def _scanned(node: NodeProto, formals: int, scope: Scope) -> list[TypeProto | No
     scanned = attributes["num_scan_inputs"].i
     axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else [0] * scanned
     gone = [[0] if batch else []] * (formals - scanned) + [[0, 1] if batch else [axis] for axis in axes]
-    return [_without(scope.type(name), axes) if name else None for name, axes in zip(node.input[batch:], gone, strict=True)]
+    fed = zip(node.input[batch:], gone, strict=False)
+    return [_without(scope.type(name), axes) if name else None for name, axes in fed]
 
 
 def _without(type_: TypeProto | None, axes: list[int]) -> TypeProto | None:
     """A tensor's type without some axes."""
     if type_ is None or not type_.tensor_type.HasField("shape"):
         return type_
-    dims = list(type_.tensor_type.shape.dim)
+    dims = type_.tensor_type.shape.dim
     gone = {axis % len(dims) for axis in axes} if dims else set()
-    less = shapeless(type_)
+    less = TypeProto()
+    less.tensor_type.elem_type = type_.tensor_type.elem_type
     less.tensor_type.shape.dim.extend(dim for k, dim in enumerate(dims) if k not in gone)
-    less.tensor_type.shape.SetInParent()
     return less
 
 

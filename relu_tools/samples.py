@@ -488,6 +488,22 @@ def _no_nan(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator
     return np.where(np.isnan(value), value.dtype.type(1), value) if is_float(value.dtype) else value
 
 
+def _moderate_size(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
+    """None infinite, NaN or very large: neither are such places defined, nor what is lost in sums in any order."""
+    if not is_float(value.dtype):
+        return value
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(value) <= value.dtype.type(100), value, value.dtype.type(1))
+
+
+def _batch(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
+    return random.integers(0, max(data[0], 1) if data else 1, value.shape)
+
+
+def _distinct_places(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
+    return random.permutation(value.size).reshape(value.shape)
+
+
 def _not_negative(node: onnx.NodeProto, value: np.ndarray, random: np.random.Generator, data: Shape | None) -> Any:
     return np.abs(value)
 
@@ -546,6 +562,7 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("ArgMax", 0): _no_nan,
     ("ArgMin", 0): _no_nan,
     ("BatchNormalization", 4): _not_negative,
+    ("AffineGrid", 0): _moderate_size,
     ("AffineGrid", 1): _small(1, 3),
     ("BitShift", 1): _small(0, 7),
     ("BlackmanWindow", 0): _small(2, 9),
@@ -554,8 +571,10 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("Compress", 0): _no_nan,
     ("ConstantOfShape", 0): _small(1, 3),
     ("CumSum", 1): _small(0, 0),
+    ("DFT", 0): _moderate_size,
     ("DFT", 1): _small(2, 5),
     ("DFT", 2): _signal_axis,
+    ("DeformConv", 2): _moderate_size,
     ("DequantizeLinear", 1): _scale,
     ("Div", 1): _divisor,
     ("Dropout", 1): _scale,
@@ -566,12 +585,19 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("GatherND", 1): _index_tuples,
     ("GlobalMaxPool", 0): _no_nan,
     ("GRU", 4): _lengths,
+    ("GridSample", 1): _moderate_size,
     ("HammingWindow", 0): _small(2, 9),
     ("HannWindow", 0): _small(2, 9),
     ("Hardmax", 0): _no_nan,
     ("LSTM", 4): _lengths,
     ("Loop", 0): _small(0, 3),
     ("MaxPool", 0): _no_nan,
+    ("MaxUnpool", 1): _distinct_places,
+    ("MelWeightMatrix", 0): _small(2, 5),
+    ("MelWeightMatrix", 1): _small(16, 32),
+    ("MelWeightMatrix", 2): _small(8000, 16000),
+    ("MelWeightMatrix", 3): _small(20, 90),
+    ("MelWeightMatrix", 4): _small(1000, 3000),
     ("Mod", 1): _divisor,
     ("NegativeLogLikelihoodLoss", 1): _class,
     ("NonMaxSuppression", 0): _no_nan,
@@ -591,10 +617,18 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("Resize", 1): _enlarging,
     ("Resize", 2): _enlarging,
     ("Resize", 3): _enlarging,
+    ("RoiAlign", 1): _moderate_size,
+    ("RoiAlign", 2): _batch,
+    ("STFT", 0): _moderate_size,
+    ("STFT", 1): _small(1, 3),
+    ("STFT", 2): _moderate_size,
+    ("STFT", 3): _small(2, 5),
     ("Scatter", 1): _distinct_index,
     ("ScatterElements", 1): _distinct_index,
     ("ScatterND", 1): _index_tuples,
     ("SequenceAt", 1): _small(0, 2),
+    ("SequenceErase", 1): _small(0, 1),
+    ("SequenceInsert", 2): _small(0, 1),
     ("Slice", 1): _small(-2, 1),
     ("Slice", 2): _small(-1, 4),
     ("Slice", 3): _axes,
@@ -602,6 +636,7 @@ _USES: dict[tuple[str, int], _Rule] = {
     ("SoftmaxCrossEntropyLoss", 1): _class,
     ("Split", 1): _portions,
     ("Squeeze", 1): _axes,
+    ("TensorScatter", 2): _small(0, 1),
     ("Tile", 1): _small(1, 2),
     ("TopK", 0): _no_nan,
     ("TopK", 1): _small(1, 1),

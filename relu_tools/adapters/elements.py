@@ -26,7 +26,10 @@ class Elements:
 
 def elements(op, sequence) -> Elements:
     """What a sequence holds, found from what makes it."""
-    kind, inputs, attributes = op.maker(sequence) or ("", [], {})
+    found = op.maker(sequence)
+    if found is None:
+        raise _untold(sequence)
+    kind, inputs, attributes = found
     if kind in ("Identity", "Optional", "OptionalGetElement") and inputs[0]:
         return elements(op, inputs[0])
     if kind == "SequenceEmpty":
@@ -41,7 +44,11 @@ def elements(op, sequence) -> Elements:
     if kind == "SequenceMap":
         place = op.maker_output(sequence)
         return Elements([values[place] for values in _mapped(op, inputs, attributes["body"])])
-    raise RefusedError(f"the graph does not tell what '{sequence}' holds")
+    raise _untold(sequence)
+
+
+def _untold(sequence) -> RefusedError:
+    return RefusedError(f"the graph does not tell what '{sequence}' holds")
 
 
 def _place(op, position, count: int, last: int):
@@ -62,7 +69,7 @@ def _inserted(op, held: Elements, tensor, position) -> Elements:
     if isinstance(place, int) and not held.order:
         return Elements([*held.values[:place], tensor, *held.values[place:]])
     numbers = np.arange(count + 1)
-    taken = op.Where(op.Less(numbers, _int64(place)), numbers, numbers - 1)
+    taken = op.Where(op.Less(numbers, _int64(place)), numbers, np.maximum(numbers - 1, 0))
     taken = op.Where(op.Equal(numbers, _int64(place)), np.int64(count), taken)
     order = op.Concat(held.order or np.arange(count), np.array([len(held.values)]), axis=0)
     return Elements([*held.values, tensor], op.Gather(order, taken), count + 1)
@@ -119,15 +126,16 @@ def _mapped(op, inputs, body) -> list[tuple[str, ...]]:
 def _values(op, held: Elements) -> list[str]:
     if not held.order:
         return held.values
-    return [_pick(op, held.values, op.Gather(held.order, np.array(k))) for k in range(held.count)]
+    row = _row(op, held.values)
+    return [op.Gather(row, op.Gather(held.order, np.array(k)), axis=0) for k in range(held.count)]
 
 
-def _pick(op, values: list[str], number):
-    """The value of a number, taken from all of them as one tensor."""
+def _row(op, values: list[str]) -> str:
+    """All values as one tensor, from which one can be gathered by its number."""
     shapes = [op.known_shape(value) for value in values]
     if any(shape != shapes[0] or None in (shape or [None]) for shape in shapes[1:]):
         raise RefusedError("an element is taken at a position that is no constant, and not all have one known shape")
-    return op.Gather(op.Concat(*(op.Unsqueeze(value, np.array([0])) for value in values), axis=0), number, axis=0)
+    return op.Concat(*(op.Unsqueeze(value, np.array([0])) for value in values), axis=0)
 
 
 # --- sequences ---------------------------------------------------------------------------------
@@ -153,7 +161,7 @@ def sequence_at(op, input_sequence, position):
     if isinstance(place, int) and not held.order:
         return op.Identity(held.values[place])
     number = op.Gather(held.order, _int64(place)) if held.order else place
-    return _pick(op, held.values, number)
+    return op.Gather(_row(op, held.values), number, axis=0)
 
 
 @adapter("SequenceLength", 11, None)

@@ -48,11 +48,12 @@ def layer_normalization(op, X, Scale, B, *, axis, epsilon, stash_type):
 def mean_variance_normalization(op, X, *, axes):
     """9 is its first version.
 
-    It is its function body, in the type of X: the body's own constants are floats whatever that is.
+    It is the formula of its documentation, with the 1e-9 of its function body. That adds floats to every type, and
+    takes the difference of two squares for the variance, which rounding can make negative.
     """
-    mean = op.ReduceMean(X, axes=axes)
-    variance = op.Sub(op.ReduceMean(op.Mul(X, X), axes=axes), op.Mul(mean, mean))
-    return op.Div(op.Sub(X, mean), op.Add(op.Sqrt(variance), op.like(np.float32(1e-9), X)))
+    deviation = op.Sub(X, op.ReduceMean(X, axes=axes))
+    variance = op.ReduceMean(op.Mul(deviation, deviation), axes=axes)
+    return op.Div(deviation, op.Add(op.Sqrt(variance), op.like(np.float32(1e-9), X)))
 
 
 @adapter("Shrink", 9, None, opset=9, instead_of_body=True)

@@ -1,16 +1,14 @@
-"""Operators that put values at places of something larger: Col2Im, MaxUnpool, TensorScatter, CenterCropPad."""
+"""Operators that put values at places of something larger: Col2Im, MaxUnpool, TensorScatter."""
 
 from __future__ import annotations
 
 import numpy as np
 from onnx import numpy_helper
 
-from relu_tools.adapters import adapter, by_body
+from relu_tools.adapters import adapter
 from relu_tools.adapters.indexing import arange, known_size, size
 from relu_tools.adapters.sampling import along, counted, on
 from relu_tools.report import RefusedError
-
-by_body("CenterCropPad", 18)
 
 
 @adapter("Col2Im", 18, None, accuracy="rounding")

@@ -14,15 +14,19 @@ same("QuantizeLinear DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28)
 same("QLinearMatMul", 10, 21)
 
 WORDS = (T.INT16, T.UINT16)
-# The older types that hold every value of these.
+# The older types that hold every value of these, as far as the installed onnx knows them.
 HOLDS = {
-    T.FLOAT6E2M3: T.FLOAT8E4M3FN,
-    T.FLOAT6E3M2: T.FLOAT8E4M3FN,
-    T.FLOAT4E2M1: T.FLOAT8E4M3FN,
-    T.INT2: T.INT4,
-    T.UINT2: T.UINT4,
-    T.INT4: T.INT8,
-    T.UINT4: T.UINT8,
+    T.DataType.Value(name): older
+    for name, older in {
+        "FLOAT6E2M3": T.FLOAT8E4M3FN,
+        "FLOAT6E3M2": T.FLOAT8E4M3FN,
+        "FLOAT4E2M1": T.FLOAT8E4M3FN,
+        "INT2": T.INT4,
+        "UINT2": T.UINT4,
+        "INT4": T.INT8,
+        "UINT4": T.UINT8,
+    }.items()
+    if name in T.DataType.keys()
 }
 
 

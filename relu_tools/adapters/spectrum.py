@@ -32,7 +32,7 @@ def dft(op, input, dft_length, *, axis, inverse, onesided):
     perm = [*(k for k in range(last) if k != axis), axis]
     if parts not in (1, 2):
         data = op.Pad(data, np.array([0] * (2 * last + 1) + [1]))  # then there is an imaginary part in any case
-    re, im = (op.Transpose(op.Gather(data, np.array(k), axis=last), perm=perm) for k in (0, int(parts != 1)))
+    re, im = (_turned(op, op.Gather(data, np.array(k), axis=last), perm) for k in (0, int(parts != 1)))
     count = size(op, input, axis)
     if dft_length:
         length = _integer(op, dft_length)
@@ -47,9 +47,13 @@ def dft(op, input, dft_length, *, axis, inverse, onesided):
     real, imaginary = op.MatMul(re, cos), op.MatMul(re, sin)
     if parts != 1:
         real, imaginary = op.Sub(real, op.MatMul(im, sin)), op.Add(imaginary, op.MatMul(im, cos))
-    made = [op.Unsqueeze(op.Transpose(x, perm=np.argsort(perm)), np.array([last])) for x in (real, imaginary)]
+    made = [op.Unsqueeze(_turned(op, x, np.argsort(perm)), np.array([last])) for x in (real, imaginary)]
     Y = made[0] if real_result else op.Concat(*made, axis=last)
     return Y if wide == dtype else op.Cast(Y, to=dtype)
+
+
+def _turned(op, x, perm):
+    return x if list(perm) == sorted(perm) else op.Transpose(x, perm=perm)
 
 
 def _integer(op, value):
@@ -73,7 +77,8 @@ def _waves(op, count, results, length, dtype: int, inverse, real_result):
     if on(op, count, results, length) is not op and count * results <= STORED:
         angles = rows * columns % length * (turn / length)
         part = _part(Numpy, rows, length, T.DOUBLE, real_result) if inverse else 1
-        return tuple(number(op, wave(angles) * part, dtype) for wave in (np.cos, np.sin))
+        # What is next to 0 is 0: the last bits of pi are no matter of the transform.
+        return tuple(number(op, (np.round(wave(angles), 16) + 0.0) * part, dtype) for wave in (np.cos, np.sin))
     # The angle stays within a turn, so that no more is lost in it than in its cosine.
     turns = op.Mul(rows, columns)
     turns = op.Sub(turns, op.Mul(op.Div(turns, length), length))
