@@ -516,11 +516,10 @@ def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, 
     """The types of a Loop's or Scan's body inputs, by what the node feeds them, where the body leaves them out."""
     if node.op_type not in ("Loop", "Scan"):
         return {}
-    if node.op_type == "Scan":
-        fed = _scanned(node, len(graph.input), scope)
-    else:
+    fed: list[TypeProto | None] = _scanned(node, len(graph.input), scope) if node.op_type == "Scan" else []
+    if node.op_type == "Loop":
         known = [helper.make_tensor_type_proto(dtype, ()) for dtype in (TensorProto.INT64, TensorProto.BOOL)]
-        fed = known + [name and shapeless(scope.type(name)) for name in node.input[2:]]
+        fed = [*known, *(shapeless(scope.type(name)) if name else None for name in node.input[2:])]
     pairs = zip(graph.input, fed, strict=False)
     return {info.name: type_ for info, type_ in pairs if type_ and not info.type.WhichOneof("value")}
 
@@ -545,6 +544,7 @@ def _without(type_: TypeProto | None, axes: list[int]) -> TypeProto | None:
     gone = {axis % len(dims) for axis in axes} if dims else set()
     less = TypeProto()
     less.tensor_type.elem_type = type_.tensor_type.elem_type
+    less.tensor_type.shape.SetInParent()
     less.tensor_type.shape.dim.extend(dim for k, dim in enumerate(dims) if k not in gone)
     return less
 
