@@ -19,8 +19,8 @@ class Builder:
 
     With `outputs=n` it returns a tuple of names; `outputs` may also be a list, in which "" leaves an output out.
     Nodes are of ai.onnx, or of `domain`.
-    `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are its outputs'
-    names, "" for one that nothing reads.
+    `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are the names of
+    its outputs, "" for one that nothing reads.
     Inputs are names of values, None for one that is left out, or numpy arrays, which become Constants.
     Attributes that are None are left out.
     """

@@ -262,7 +262,7 @@ class Scope:
         self._texts[name] = schemas.type_text(type_)
 
     def shape(self, name: str) -> list[int | str | None] | None:
-        """A tensor value's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
+        """A tensor's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
         proto = self.type(name)
         if proto is None or not proto.tensor_type.HasField("shape"):
             rank = self._rank(name)
@@ -386,7 +386,7 @@ class Scope:
         return types.get(name)
 
     def _ask_earlier(self, node: NodeProto) -> None:
-        """Asks for the types of all that a node is made from, the earliest first: a chain can be too long to recurse."""
+        """Asks for the types of all that a node is made from, earliest first: a chain can be too long to recurse."""
         waiting = [given for given in node.input if given]
         seen: set[str] = set()
         while waiting:

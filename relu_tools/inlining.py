@@ -107,8 +107,8 @@ def schema_body(
 class Instance:
     """A body's nodes with the call's values in the place of its formal ones.
 
-    `types` are those that the function's value_info tells. Values and nodes are named after the call; a value that the call leaves out is left out, or given a name of its
-    own where it is an output.
+    Values and nodes are named after the call; a value that the call leaves out is left out, or given a name of its own
+    where it is an output. `types` are those that the function's value_info tells.
     """
 
     def __init__(self, call: NodeProto, function: FunctionProto, fresh: Callable[[str], str]):

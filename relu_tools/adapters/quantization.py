@@ -26,7 +26,7 @@ HOLDS = {
         "INT4": T.INT8,
         "UINT4": T.UINT8,
     }.items()
-    if name in T.DataType.keys()
+    if hasattr(T, name)
 }
 
 

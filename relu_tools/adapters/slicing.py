@@ -240,10 +240,14 @@ def split_unevenly(op, input, split, *, axis, num_outputs):
     if split:
         return KEEP
     parts, length = len(op.outputs), known_size(op, input, axis)
+    part = None if length is None else -(-length // parts)
     if parts == 1 or (length is not None and length % parts == 0):
         return op.Split(input, axis=axis, outputs=parts)
+    if length is not None and length < part * (parts - 1):
+        # Too few for so many parts stand in the branch of an If that is never taken; it must load all the same.
+        cuts = [np.array([k * part]) for k in range(parts + 1)]
+        return tuple(op.Slice(input, cuts[k], cuts[k + 1], np.array([axis])) for k in range(parts))
     if length is not None:
-        part = -(-length // parts)
         lengths = np.array([part] * (parts - 1) + [length - part * (parts - 1)])
     else:
         length = size(op, input, axis)

@@ -275,8 +275,7 @@ def gathered(op, X: str, trees: Trees, targets: int, aggregate: str, dtype: Any)
     """What the trees give, in double: a regressor finds the leaf of each tree, and a table has their weights."""
     ends = leaves(trees)
     place = {leaf: k for k, leaf in enumerate(ends)}
-    if len(ends) > 1 << 24:
-        raise RefusedError("a float does not number its leaves")
+    # A float numbers them: more than 2^24 leaves do not fit into a protobuf.
     numbered: Trees = []
     for k, tree in enumerate(trees):
         numbered += voting([tree], functools.partial(_number, k=k, place=place))
