@@ -19,8 +19,8 @@ class Builder:
 
     With `outputs=n` it returns a tuple of names; `outputs` may also be a list, in which "" leaves an output out.
     Nodes are of ai.onnx, or of `domain`.
-    `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are the names of
-    its outputs, "" for one that nothing reads.
+    `op.again(...)` does so for the operator of the node that is being replaced, `op.type`; `op.outputs` are the names
+    of its outputs, "" for one that nothing reads.
     Inputs are names of values, None for one that is left out, or numpy arrays, which become Constants.
     Attributes that are None are left out.
     """
@@ -163,8 +163,15 @@ class Builder:
             self._scope.initializers[name] = kept
             return name
         data = numpy_helper.to_array(self._scope.model.read(tensor))
-        wide = data.astype(np.float64) if data.dtype.kind in "biuf" else None
-        if wide is None or (wide.astype(data.dtype) != data).any():
+        with np.errstate(invalid="ignore"):
+            wide = data.astype(np.float64) if data.dtype.kind in "biuf" else None
+            exact = wide is not None and (np.abs(wide) < 2**63).all() and (wide.astype(data.dtype) == data).all()
+        if not exact and data.dtype == np.int64 and self._opsets[""] >= 6:
+            # A double holds either half of it.
+            upper, lower = (self.Cast(half.astype(np.float64), to=tensor.data_type) for half in np.divmod(data, 2**32))
+            scale = self.Cast(np.full(data.shape, 2.0**32), to=tensor.data_type)
+            return self.Add(self.Mul(upper, scale), lower)
+        if not exact:
             raise RefusedError(
                 f"a Constant of {schemas.tensor_text(tensor.data_type)} has no form here before opset 9",
                 "--ir-version 4 or later lets it become an initializer",

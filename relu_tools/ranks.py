@@ -10,11 +10,11 @@ from onnx import NodeProto, helper
 SAME_RANK = frozenset(
     # Elementwise, and those that only change sizes.
     "Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Conv "
-    "ConvTranspose Cos Cosh CumSum DequantizeLinear DepthToSpace Dropout Elu Erf Exp Floor Gelu GlobalAveragePool GlobalMaxPool "
-    "GroupNormalization Hardmax HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN LayerNormalization "
-    "LeakyRelu Log LogSoftmax LRN MaxPool Mish Neg Not Pad PRelu QuantizeLinear Reciprocal Relu Resize Round "
-    "ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split "
-    "Sqrt Tan Tanh ThresholdedRelu Tile TopK Trilu Upsample".split()
+    "ConvTranspose Cos Cosh CumSum DequantizeLinear DepthToSpace Dropout Elu Erf Exp Floor Gelu GlobalAveragePool "
+    "GlobalMaxPool GroupNormalization Hardmax HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN "
+    "LayerNormalization LeakyRelu Log LogSoftmax LRN MaxPool Mish Neg Not Pad PRelu QuantizeLinear Reciprocal Relu "
+    "Resize Round ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign "
+    "SpaceToDepth Split Sqrt Tan Tanh ThresholdedRelu Tile TopK Trilu Upsample".split()
 )
 BROADCAST = frozenset(
     "Add And Concat Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where "

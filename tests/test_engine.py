@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -593,3 +594,15 @@ def test_by_default_everything_is_inlined():
     inlining = relu_tools.inline(parse(CALLS))
     left = {node.op_type for node in inlining.model.graph.node}
     assert not left & {"Relu", "Celu", "Elu", "CastLike", "Twice"} and not inlining.model.functions
+
+
+def test_large_integers_in_a_graph_that_stores_none():
+    """Below opset 9 a Constant holds floats alone, and with IR version 3 every initializer would be an input."""
+    values = np.array([2**63 - 1, -(2**63), -1, 2**53 + 1, 0])
+    model = parse('<ir_version: 3, opset_import: ["" : 9]> g (int64[5] x) => (int64[5] y) { y = Add(x, c) }')
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(values)))
+    converted = relu_tools.convert_version(model, 8)
+    assert [i.name for i in converted.graph.input] == ["x"] and not converted.graph.initializer
+    session = onnxruntime.InferenceSession(converted.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": np.zeros(5, np.int64)})
+    assert (y == values).all()
