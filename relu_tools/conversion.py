@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from relu_tools import irversion, schemas
+from relu_tools import external, irversion, schemas
 from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine, Rewritten, legalize
 from relu_tools.modelfile import ModelFile, open_model, write_model
-from relu_tools.report import ConversionError, ModelFileError, Refusal, Report
+from relu_tools.report import ConversionError, ModelFileError, Refusal, Report, qualified
 
 if TYPE_CHECKING:
     import onnx_ir  # noqa: F401
@@ -302,6 +302,10 @@ def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapp
         changes=engine.changes,
         inlined_functions=[f"{domain}::{name}" for domain, name, _ in engine.inlined],
         unknown_domains=sorted(engine.unknown),
+        notes=[
+            f"nothing calls the function {qualified(domain, name)}, which could not be converted: it was left out"
+            for domain, name, _ in engine.left_out
+        ],
         no_longer_overridable=sorted({root for scope, name in engine.baked for root in scope.roots(name)} & public),
     )
 
@@ -311,7 +315,7 @@ def _verify(result: _Result, file: ModelFile, how: Verify, seed: int) -> None:
     from relu_tools.verification import verify, verify_rewrites
 
     if how == "full":
-        verification = verify(file.whole(), result._file.whole(), seed=seed)
+        verification = verify(_self_contained(file), _self_contained(result._file), seed=seed)
     else:
         rewrites = [r for r in map(_rewrite, result._rewritten) if r is not None]
         if not rewrites:
@@ -343,6 +347,15 @@ def _with_makers(node: onnx.NodeProto, scope: Scope) -> list[onnx.NodeProto]:
             nodes.insert(0, maker)
             waiting.extend(maker.input)
     return nodes
+
+
+def _self_contained(file: ModelFile) -> ModelProto:
+    """The model with all of its weights in memory, external ones too."""
+    model = ModelProto()
+    model.CopyFrom(file.whole())
+    for tensor in external.external_tensors(model):
+        tensor.CopyFrom(file.tensor(tensor))
+    return model
 
 
 def _rewrite(rewritten: Rewritten) -> Rewrite | None:

@@ -19,6 +19,7 @@ from relu_tools import fold, ranks, schemas
 
 # More than this is a weight, which inference has no use for.
 SMALL = 1 << 10
+MOST_CALLS = 20
 
 _CONSTANT_FIELDS = {
     "value_float": np.float32,
@@ -38,6 +39,7 @@ class Model:
 
     def __init__(self, proto: ModelProto, opsets: Mapping[str, int], read: Callable[[TensorProto], TensorProto]):
         self.proto, self.opsets, self.read = proto, dict(opsets), read
+        self.functions = {(schemas.normal(f.domain), f.name, f.overload): f for f in proto.functions}
         self._inferred: ModelProto | None = None
 
     def inferred(self) -> ModelProto:
@@ -68,6 +70,9 @@ def weightless(model: ModelProto) -> ModelProto:
     light.graph.input.extend(model.graph.input)
     light.graph.output.extend(model.graph.output)
     light.graph.value_info.extend(model.graph.value_info)
+    for info in (*light.graph.input, *light.graph.output, *light.graph.value_info):
+        if (clean := sized(info.type)) is not info.type:
+            info.type.CopyFrom(clean)
     light.graph.name = model.graph.name or "graph"
     light.graph.initializer.extend(_light_tensor(t) for t in model.graph.initializer)
     light.graph.sparse_initializer.extend(model.graph.sparse_initializer)
@@ -75,6 +80,18 @@ def weightless(model: ModelProto) -> ModelProto:
         if node.domain == "ai.onnx":
             node.domain = ""
     return light
+
+
+def sized(type_: TypeProto) -> TypeProto:
+    """A type without sizes below 0, by which some exporters mean one that is not known."""
+    if not any(dim.dim_value < 0 for dim in type_.tensor_type.shape.dim):
+        return type_
+    clean = TypeProto()
+    clean.CopyFrom(type_)
+    for dim in clean.tensor_type.shape.dim:
+        if dim.dim_value < 0:
+            dim.ClearField("dim_value")
+    return clean
 
 
 def _light_tensor(tensor: TensorProto) -> TensorProto:
@@ -121,6 +138,7 @@ class Scope:
         formal_types: Mapping[str, TypeProto] | None = None,
     ):
         self.model, self.graph, self.opsets, self.parent, self.path = model, graph, dict(opsets), parent, path
+        self._calls = 0  # of functions that lead here
         self.is_function = isinstance(graph, onnx.FunctionProto)
         self.types: dict[str, TypeProto | None] = dict(formal_types or {})
         self.counts: set[str] = set()  # values that are said to hold no integer below 0
@@ -134,12 +152,16 @@ class Scope:
         self._ranks: dict[str, int | None] | None = None
         self._constants: dict[str, TensorProto | None] = {}
         if self.is_function:
-            self.types = {i.name: i.type for i in graph.value_info} | self.types
+            self.types = {i.name: sized(i.type) for i in graph.value_info} | self.types
         else:
             self.initializers.update((t.name, t) for t in graph.initializer)
             self._sparse.update((t.values.name, t) for t in graph.sparse_initializer)
-            self.types.update((i.name, i.type) for i in graph.input if i.type.WhichOneof("value"))
+            self.types.update((i.name, sized(i.type)) for i in graph.input if i.type.WhichOneof("value"))
         self.define(graph.node, self.opsets)
+
+    @property
+    def in_function(self) -> bool:
+        return self.is_function or (self.parent is not None and self.parent.in_function)
 
     def define(self, nodes: Iterable[NodeProto], opsets: Mapping[str, int], *, instead: bool = False) -> None:
         """Makes nodes known as the producers of their outputs, at the opsets at which they are written.
@@ -352,7 +374,7 @@ class Scope:
             for node, attribute, index in self.path:
                 at = graph.node[node].attribute[attribute]
                 graph = at.g if at.type == AttributeProto.GRAPH else at.graphs[index]
-            self._inferred_types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+            self._inferred_types = {v.name: sized(v.type) for v in (*graph.value_info, *graph.output, *graph.input)}
         return self._inferred_types.get(name)
 
     def _from_operator(self, name: str) -> TypeProto | None:
@@ -362,10 +384,13 @@ class Scope:
         node, opsets = entry
         domain = schemas.normal(node.domain)
         version = schemas.at(domain, node.op_type, max(opsets.get(domain, 0), _experimental(domain, node.op_type)))
-        if version is None:
+        function = self.model.functions.get((domain, node.op_type, node.overload))
+        if version is None and function is None:
             return None
         self.types[name] = None  # an unknown that a cycle would come back to
         self._ask_earlier(node)
+        if function is not None:
+            return self._from_function(node, function, name)
         known: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for given in node.input:
@@ -401,6 +426,21 @@ class Scope:
             found = scope._from_inference(current)
             if found is None or not _has_shape(found):
                 waiting.extend(given for given in scope.producers[current][0].input if given and given not in seen)
+
+    def _from_function(self, node: NodeProto, function: onnx.FunctionProto, name: str) -> TypeProto | None:
+        """The type of what a model-local function gives for the types that this call gives it."""
+        if self._calls > MOST_CALLS:
+            return None  # functions that call each other without end are refused elsewhere
+        given = {
+            formal: type_
+            for formal, actual in zip(function.input, node.input, strict=False)
+            if actual and (type_ := self.type(actual)) is not None
+        }
+        opsets = {schemas.normal(o.domain): o.version for o in function.opset_import}
+        scope = Scope(self.model, function, opsets, path=None, formal_types=given)
+        scope._calls = self._calls + 1
+        place = list(node.output).index(name)
+        return scope.type(function.output[place]) if place < len(function.output) else None
 
     # --- constants -----------------------------------------------------------------
     def constant(self, name: str, limit: int | None = None) -> TensorProto | None:
@@ -571,9 +611,10 @@ def graphs_in(graph: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto | o
 
 
 def names_in(model: ModelProto) -> Iterator[str]:
-    """The names of all values and nodes of a model's graphs and functions."""
+    """The names of all values and nodes of a model's graphs and functions, those that only a type is told of too."""
     for top in (model.graph, *model.functions):
         for graph in graphs_in(top):
+            yield from (info.name for info in graph.value_info)
             for node in graph.node:
                 yield node.name
                 yield from node.output

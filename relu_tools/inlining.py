@@ -76,6 +76,9 @@ def schema_body(
         text = schema.get_function_with_opset_version(best(schema.function_opset_versions))
         body.ParseFromString(text if isinstance(text, bytes) else text.SerializeToString())
     elif schema.has_context_dependent_function:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                schemas.AttributeReference(attribute.ref_attr_name, attribute.type).unknown()
         for name, type_ in zip(node.input, types, strict=False):
             if name and type_ is None:
                 raise RefusedError(

@@ -16,7 +16,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from relu_tools import adapters, casts, irversion, schemas
 from relu_tools.adapters import KEEP
 from relu_tools.builder import Builder
-from relu_tools.facts import Model, Scope, formal_types, free_names, names_in, shapeless, subgraphs, uses
+from relu_tools.facts import Model, Scope, formal_types, free_names, graphs_in, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
 from relu_tools.report import Change, Refusal, RefusedError, Step, qualified
 
@@ -90,6 +90,7 @@ class Engine:
         self.refusals: list[Refusal] = []
         self.unknown: set[str] = set()
         self.inlined: dict[tuple, None] = {}
+        self.left_out: list[tuple] = []
         self.baked: list[tuple[Scope, str]] = []
         self.needed: dict[str, int] = {}
         self._called: dict[tuple, list[list[TypeProto | None]]] = {}
@@ -136,8 +137,17 @@ class Engine:
         if not self.inline_all:
             for key, function in self.functions.items():
                 if key not in done and key not in self.inlined:
+                    refused = len(self.refusals)
                     self._function(key, function, [])
-        gone = [key for key in self.functions if key not in self._called and (self.inline_all or key in self.inlined)]
+                    if len(self.refusals) > refused:
+                        # Nothing calls it, so nothing tells its types; nor does anything need it.
+                        del self.refusals[refused:]
+                        self.left_out.append(key)
+        gone = [
+            key
+            for key in self.functions
+            if key in self.left_out or (key not in self._called and (self.inline_all or key in self.inlined))
+        ]
         for key in gone:
             self.work.functions.remove(self.functions[key])
 
@@ -180,9 +190,9 @@ class Engine:
             trace = _Trace()
             try:
                 result = self._lower(node, scope.opsets, scope, trace, index=index)
-            except (RefusedError, RecursionError) as error:
-                # A refusal is the right answer to rules that lead back to where they came from, too.
-                self._refuse(node.name or _first(node), *_reason(node, error))
+            except Exception as error:
+                # An invalid node can make a rule fail in any way, and rules can lead back to where they came from.
+                self._refuse(node.name or _first(node), *self._reason(node, scope, error))
                 nodes.append(node)
                 continue
             if len(result) == 1 and result[0] is node:
@@ -259,6 +269,19 @@ class Engine:
             and not version.deprecated
             and not any(a.type in (5, 10) for a in version.attributes.values())  # GRAPH, GRAPHS
         )
+
+    def _reason(self, node: NodeProto, scope: Scope, error: Exception) -> tuple[Step, str, str]:
+        domain = schemas.normal(node.domain)
+        step = getattr(error, "step", Step(node.op_type, None, None, domain))
+        if isinstance(error, RefusedError):
+            return step, error.reason, error.advice
+        version = schemas.at(domain, node.op_type, scope.opsets.get(domain, 0))
+        step = Step(node.op_type, version and version.since, self.targets.get(domain), domain)
+        if isinstance(error, RecursionError):
+            return step, "its steps do not come to an end", ""
+        objection = next(schemas.violations(node, version, scope.text), None) if version else None
+        reason = objection.text if objection else f"no rule fits it ({type(error).__name__}: {error})"
+        return step, f"it is not valid at its opset: {reason}", "check the model with onnx.checker"
 
     def _refuse(self, node: str, step: Step, reason: str, advice: str) -> None:
         refusal = Refusal(node, step, reason, advice)
@@ -430,7 +453,7 @@ class Engine:
 
     # --- replacing -----------------------------------------------------------------
     def _builder(self, node: NodeProto, opsets: Opsets, scope: Scope) -> Builder:
-        stored = not scope.is_function and self.ir_version >= 4
+        stored = not scope.in_function and self.ir_version >= 4
         return Builder(scope, opsets, node, self._is_read, self.fresh, self.targets, stored)
 
     def _replace(self, node, builder, results, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
@@ -610,22 +633,36 @@ def prune(engine: Engine) -> None:
     if not engine.baked:
         return
     used = uses(engine.work)
-    waiting = list(engine.baked)
+    made: dict[str, list] = {}
+    stored: dict[str, list] = {}
+    public: set[str] = set()
+    for top in (engine.work.graph, *engine.work.functions):
+        for graph in graphs_in(top):
+            for node in graph.node:
+                for output in node.output:
+                    made.setdefault(output, []).append((graph, node))
+            if isinstance(graph, FunctionProto):
+                public.update(graph.input)
+            else:
+                public.update(info.name for info in graph.input)
+                for tensor in graph.initializer:
+                    stored.setdefault(tensor.name, []).append((graph, tensor))
+    waiting = [name for _, name in engine.baked]
     while waiting:
-        scope, name = waiting.pop()
-        owner = scope.owner(name)
-        if owner is None or used[name] or name in owner.formals:
+        name = waiting.pop()
+        # Branches may use a name twice: what is not unique stays.
+        found = made.get(name, []) + stored.get(name, [])
+        if not name or used[name] or name in public or len(found) != 1:
             continue
-        graph = owner.graph
-        node = next((n for n in graph.node if name in n.output), None)
-        if node is None and not owner.is_function:
-            tensor = next((t for t in graph.initializer if t.name == name), None)
-            if tensor is not None:
-                graph.initializer.remove(tensor)
-        elif node is not None and not any(used[output] for output in node.output):
-            used.subtract(given for given in node.input if given)
-            waiting.extend((owner, given) for given in node.input if given)
-            graph.node.remove(node)
+        graph, item = found[0]
+        if isinstance(item, TensorProto):
+            graph.initializer.remove(item)
+        elif not any(used[output] for output in item.output) and not any(True for _ in subgraphs(item)):
+            used.subtract(given for given in item.input if given)
+            waiting.extend(item.input)
+            graph.node.remove(item)
+        made.pop(name, None)
+        stored.pop(name, None)
 
 
 def experimental(domain: str, op: str) -> int:
@@ -693,13 +730,6 @@ def _refusal(step: Step, reason: str, advice: str = "", inner: RefusedError | No
     error = RefusedError(reason, advice)
     error.step = step  # type: ignore[attr-defined]
     return error
-
-
-def _reason(node: NodeProto, error: RefusedError | RecursionError) -> tuple[Step, str, str]:
-    step = getattr(error, "step", Step(node.op_type, None, None, schemas.normal(node.domain)))
-    if isinstance(error, RecursionError):
-        return step, "its steps do not come to an end", ""
-    return step, error.reason, error.advice
 
 
 def _blocked(node: NodeProto, violation: schemas.Violation, possible: frozenset[str]) -> RefusedError:

@@ -117,7 +117,7 @@ class _Plan:
         self.inputs, self.seed, self.uses, self.constants, self.values = inputs, seed, uses, constants, values
         tensors = [t for t in map(_tensor, inputs.values()) if t is not None]
         self.rankless = any(not t.HasField("shape") for t in tensors)
-        self.flexible = any(not d.HasField("dim_value") for t in tensors for d in t.shape.dim)
+        self.flexible = any(not (d.HasField("dim_value") and d.dim_value >= 0) for t in tensors for d in t.shape.dim)
         self.count = 0
         # Few dimensions leave room for larger ones, which hold more values.
         rank = max((len(t.shape.dim) for t in tensors), default=0)
@@ -134,7 +134,7 @@ class _Plan:
         names = sorted({d.dim_param for t in map(_tensor, self.inputs.values()) if t for d in t.shape.dim})
         dims = []
         for axis, dim in enumerate(tensor.shape.dim):
-            if dim.HasField("dim_value"):
+            if dim.HasField("dim_value") and dim.dim_value >= 0:
                 dims.append(dim.dim_value)
             elif sizing in (3, 5):
                 dims.append({3: 1, 5: 0}[sizing])
@@ -231,7 +231,11 @@ class _Plan:
         tensor = _tensor(type_)
         assert tensor is not None
         shape = list(self.shape(name, 0)) if tensor.HasField("shape") else [patterns.size]
-        dynamic = [i for i, d in enumerate(tensor.shape.dim) if not d.HasField("dim_value") and not d.dim_param]
+        dynamic = [
+            i
+            for i, d in enumerate(tensor.shape.dim)
+            if not (d.HasField("dim_value") and d.dim_value >= 0) and not d.dim_param
+        ]
         dynamic += [i for i, d in enumerate(tensor.shape.dim) if d.dim_param]
         if dynamic:
             shape[dynamic[0]] = 1

@@ -187,7 +187,14 @@ class AttributeReference:
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __mul__ = __neg__ = unknown
     __bool__ = __int__ = __float__ = __index__ = __iter__ = __len__ = __getitem__ = __contains__ = unknown
+    __array__ = unknown
     __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str):
+        # What a tensor or a graph would be asked for; Python's own protocols get the answer that they expect.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.unknown()
 
 
 def value_of(attribute: AttributeProto) -> Any:
@@ -262,6 +269,8 @@ def violations(
     if count > len(version.inputs) and not (version.inputs and version.inputs[-1].variadic):
         names = ", ".join(f"'{node.input[k]}'" for k in given if k >= len(version.inputs))
         yield Violation(f"version {version.since} has no input for {names}")
+    if len(node.input) < version.min_inputs and version.inputs and version.inputs[-1].variadic:
+        yield Violation(f"version {version.since} takes no fewer than {version.min_inputs} inputs")
     for k, formal in enumerate(version.inputs):
         if not formal.optional and not formal.variadic and k not in given:
             yield Violation(f"version {version.since} requires the input '{formal.name}'")

@@ -179,6 +179,7 @@ OLD = {
     "LeakyRelu": _unary(lambda x, alpha: np.where(x < 0, alpha * x, x), alpha=0.01),
     "Less": _binary(np.less),
     "Mul": _binary(np.multiply),
+    "Neg": lambda _, __, x: -x,
     "Not": lambda _, __, x: np.logical_not(x),
     "Or": _binary(np.logical_or),
     "PRelu": _unary(_prelu),

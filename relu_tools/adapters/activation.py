@@ -68,11 +68,11 @@ def in_float(op, X, *, alpha):
     """The newer version adds bfloat16 (Celu: the other float types as well).
 
     The attribute is rounded to bfloat16 as the function body does it; float holds every bfloat16, and the result is
-    rounded once. Celu is its function body in Elu.
+    rounded once. Celu is computed as below its birth.
     """
     dtype = op.dtype(X)
     if op.type == "Celu" and dtype != T.FLOAT:
-        return op.Mul(op.like(alpha, X), op.Elu(op.Div(X, op.like(alpha, X)), alpha=1.0))
+        return _celu(op, X, alpha)
     if dtype != T.BFLOAT16:
         return KEEP
     return op.Cast(op.again(op.Cast(X, to=T.FLOAT), alpha=_rounded(alpha)), to=dtype)
@@ -98,9 +98,16 @@ def _rounded(value: float) -> float:
 def celu(op, X, *, alpha):
     """12 is its first version.
 
-    It is alpha times the Elu, with alpha 1, of X over alpha: its function body.
+    It is X above 0, and below alpha times (exp(X / alpha) - 1), which is an Elu where alpha is above 0.
     """
-    return op.Mul(op.like(alpha, X), op.Elu(op.Div(X, op.like(alpha, X)), alpha=1.0))
+    return _celu(op, X, alpha)
+
+
+def _celu(op, X, alpha):
+    # The function body, alpha times the Elu of X / alpha, overflows above 0 and does not hold for an alpha below 0.
+    below = op.Div(op.Neg(op.Relu(op.Neg(X))), op.like(alpha, X))
+    curve = op.Elu(below, alpha=1.0) if alpha > 0 else op.Sub(op.Exp(below), op.like(1, X))
+    return op.Add(op.Relu(X), op.Mul(op.like(alpha, X), curve))
 
 
 @adapter("PRelu", 9, 7, opset=9)
@@ -148,7 +155,7 @@ def prelu_to_channels(op, X, slope):
 
 
 # --- Softmax -------------------------------------------------------------------------------
-@adapter("Softmax LogSoftmax Hardmax", 11, 13)
+@adapter("Softmax LogSoftmax Hardmax", 11, 13, opset=14)
 def softmax(op, input, *, axis):
     """11 works over all axes from `axis` on, taken together, 13 over one axis.
 
@@ -158,7 +165,9 @@ def softmax(op, input, *, axis):
     if axis == -1 or (shape is not None and axis == len(shape) - 1):
         return op.again(input, axis=axis)
     flat = op.again(op.Flatten(input, axis=axis), axis=-1)
-    return op.Reshape(flat, op.Shape(input))
+    # A size may be 0, which Reshape without allowzero takes for a copy.
+    full = shape is not None and all(isinstance(dim, int) and dim > 0 for dim in shape)
+    return op.Reshape(flat, op.Shape(input), allowzero=None if full else 1)
 
 
 @adapter("Softmax LogSoftmax Hardmax", 13, 11)

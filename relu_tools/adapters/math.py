@@ -97,8 +97,11 @@ def clip_attributes(op, input, min, max):
     for name, value, limit in (("min", min, limits.min), ("max", max, limits.max)):
         known = op.known(value) if value else limit
         attributes[name] = math.nan if known is None else float(np.asarray(known).reshape(-1)[0])
-    if all(abs(bound) <= FLOAT_LIMIT and float(np.float32(bound)) == bound for bound in attributes.values()):
-        return op.Clip(input, **{k: v for k, v in attributes.items() if abs(v) != FLOAT_LIMIT})
+    held = all(abs(bound) <= FLOAT_LIMIT and float(np.float32(bound)) == bound for bound in attributes.values())
+    # With the bounds crossed 11 gives the maximum, and 6 says nothing.
+    if held and attributes["min"] <= attributes["max"]:
+        defaults = {"min": -FLOAT_LIMIT, "max": FLOAT_LIMIT}
+        return op.Clip(input, **{name: v for name, v in attributes.items() if v != defaults[name]})
     result = op.Max(input, min or op.like(limits.min, input))
     return op.Min(result, max or op.like(limits.max, input))
 
