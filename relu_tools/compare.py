@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .report import BOUNDS
+
 BIT_EXACT, WITHIN_ROUNDING, DIFFERENT, NOT_VERIFIED = "bit-exact", "within rounding", "different", "not verified"
 
 # Multiples of the type's epsilon, first for types of 32 bits and more, then for narrower ones. "judges" is the
 # noise between two implementations of one transcendental function; a model's noise grows with its nodes.
-_MULTIPLES = {"exact": (0, 0), "judges": (16, 4), "rounding": (16, 4), "body": (64, 8), "model": (64, 8)}
+_MULTIPLES = {**BOUNDS, "judges": BOUNDS["rounding"], "model": BOUNDS["body"]}
 
 
 @dataclasses.dataclass

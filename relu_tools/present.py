@@ -9,13 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relu_tools.report import ConversionError, Refusal, Report, qualified
+from relu_tools.report import BOUNDS, ConversionError, Refusal, Report, qualified
 
 if TYPE_CHECKING:
     from relu_tools.compatibility import Compatibility
     from relu_tools.verification import Verification
 
-_ACCURACY = {"exact": "exact", "rounding": "within rounding", "body": "equal by definition"}
+_ACCURACY = {
+    "exact": "exact",
+    "rounding": f"within rounding, {BOUNDS['rounding'][0]} ULP",
+    "body": f"equal by definition, {BOUNDS['body'][0]} ULP",
+}
 _NAMES = 8
 
 

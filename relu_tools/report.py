@@ -6,6 +6,10 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
+BOUNDS = {"exact": (0, 0), "rounding": (16, 4), "body": (64, 8)}
+"""How far a rewrite may be from the original, by its accuracy: in units in the last place of the element, or of the
+output's typical element where that is larger; for types of 32 bits and more, and for the others."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -41,7 +45,8 @@ class Change:
     """A node that was rewritten.
 
     `means` says how each step was taken: "adapter", "default written out", "function body", "exact cast";
-    `accuracy` is "exact", "rounding" (equal but for rounding) or "body" (equal by the specification's function body);
+    `accuracy` is "exact", "rounding" (equal but for rounding) or "body" (equal by the specification's function body),
+    which the verifier holds to `BOUNDS`;
     `nodes` are the operators that stand in its place, in order.
     """
 
@@ -93,7 +98,9 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries and lists, ready for `json.dumps`."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "verification"}
-        fields["changes"] = [dataclasses.asdict(change) for change in self.changes]
+        fields["changes"] = [
+            {**dataclasses.asdict(change), "ulp_bound": list(BOUNDS[change.accuracy])} for change in self.changes
+        ]
         fields["verification"] = self.verification.to_dict() if self.verification is not None else None
         return fields
 
