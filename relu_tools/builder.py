@@ -11,7 +11,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 from relu_tools import schemas, signs
 from relu_tools.facts import Scope, free_names
 from relu_tools.inlining import Instance
-from relu_tools.report import RefusedError
+from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
 
 
 class Builder:
@@ -213,19 +213,14 @@ class Builder:
         """The element type, as in TensorProto.DataType."""
         found = self._scope.dtype(value)
         if found is None:
-            raise RefusedError(
-                f"the element type of '{value}' is not known",
-                "give it in the model's value_info, or infer shapes first",
-            )
+            raise RefusedError(f"the element type of '{value}' is not known", TELL_TYPE)
         return found
 
     def text(self, value: str) -> str:
         """The type as schemas write it, such as "seq(tensor(float))"."""
         found = self._scope.text(value)
         if found is None:
-            raise RefusedError(
-                f"the type of '{value}' is not known", "give it in the model's value_info, or infer shapes first"
-            )
+            raise RefusedError(f"the type of '{value}' is not known", TELL_TYPE)
         return found
 
     def item(self, value: str) -> TypeProto:
@@ -247,9 +242,7 @@ class Builder:
         self.asked_more = True
         found = self._scope.shape(value)
         if found is None:
-            raise RefusedError(
-                f"the rank of '{value}' is not known", "give its shape in the model's value_info, or infer shapes first"
-            )
+            raise RefusedError(f"the rank of '{value}' is not known", TELL_SHAPE)
         return found
 
     def rank(self, value: str) -> int:
@@ -260,10 +253,7 @@ class Builder:
         self.asked_more = True
         found = self._scope.length(vector)
         if found is None:
-            raise RefusedError(
-                f"the number of elements of '{vector}' is not known",
-                "give its shape in the model's value_info, or infer shapes first",
-            )
+            raise RefusedError(f"the number of elements of '{vector}' is not known", TELL_SHAPE)
         return found
 
     def known_shape(self, value: str) -> list[int | str | None] | None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from relu_tools import conversion, irversion, schemas
+from relu_tools import conversion, schemas
 from relu_tools.facts import Model, graphs_in
-from relu_tools.legalize import legalize
 from relu_tools.report import Refusal, qualified
 
 if TYPE_CHECKING:
@@ -103,25 +102,13 @@ def check(
             counts.update(qualified(node.domain, node.op_type) for node in graph.node)
     rows: dict[str, dict[int, Cell]] = {op: {} for op in sorted(counts)}
     for opset in wanted:
-        for op, cell in _column(original, file.model, imports, opset, counts).items():
+        for op, cell in _column(original, opset, counts).items():
             rows.setdefault(op, {})[opset] = cell
     return Compatibility(imports.get(""), wanted, dict(counts), rows)
 
 
-def _column(
-    original: Model, model: ModelProto, imports: Mapping[str, int], opset: int, counts: Mapping[str, int]
-) -> dict[str, Cell]:
-    targets = conversion._targets(opset, imports)
-    ir_version = irversion.chosen(model.ir_version, opset, None)
-    work = ModelProto()
-    work.CopyFrom(model)
-    engine = legalize(
-        original,
-        work,
-        targets,
-        ir_version=ir_version,
-        inline_all=ir_version < irversion.FUNCTIONS and bool(work.functions),
-    )
+def _column(original: Model, opset: int, counts: Mapping[str, int]) -> dict[str, Cell]:
+    engine = conversion._engine(original, conversion._targets(opset, original.opsets), None)
     column = {op: Cell(kept=count) for op, count in counts.items()}
     for change in engine.changes:
         cell = column[qualified(change.domain, change.op)]

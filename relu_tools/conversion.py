@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from relu_tools import external, irversion, schemas
 from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
-from relu_tools.legalize import Engine, Rewritten, legalize
+from relu_tools.legalize import NOTHING, Engine, Rewritten, legalize
 from relu_tools.modelfile import ModelFile, open_model, write_model
 from relu_tools.report import ConversionError, ModelFileError, Refusal, Report, qualified
 
@@ -210,28 +210,27 @@ def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[
 
 
 # --- the run -------------------------------------------------------------------------------
-def _run(file, back, opsets, targets, ir_version, selection, kind):
-    original = file.model
-    ir_before = original.ir_version
+def _engine(original: Model, targets: Mapping[str, int], ir_version, selection: Selection = NOTHING) -> Engine:
+    """The engine after its run on a copy of the model, its `work`: what a conversion and its dry run have in common."""
+    model, opsets = original.proto, original.opsets
     moves = any(opsets.get(domain) != version for domain, version in targets.items())
     goals = {**opsets, **targets}
     goal = goals.get("") or (irversion.opset_of_ml(goals[ML]) if ML in goals else None)
-    ir_after = irversion.chosen(ir_before, goal if moves else None, ir_version)
+    ir_after = irversion.chosen(model.ir_version, goal if moves else None, ir_version)
     work = ModelProto()
-    work.CopyFrom(original)
-    old_reader = bool(original.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
-    engine = legalize(
-        Model(original, opsets, _reader(file)),
-        work,
-        targets,
-        ir_version=ir_after,
-        expand=selection,
-        inline_all=old_reader,
-    )
+    work.CopyFrom(model)
+    old_reader = bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
+    return legalize(original, work, targets, ir_version=ir_after, expand=selection, inline_all=old_reader)
+
+
+def _run(file, back, opsets, targets, ir_version, selection, kind):
+    original = file.model
+    engine = _engine(Model(original, opsets, _reader(file)), targets, ir_version, selection)
+    work = engine.work
     if engine.refusals:
         raise ConversionError(engine.refusals)
     _import(work, engine)
-    _set_ir_version(work, ir_after, file)
+    _set_ir_version(work, engine.ir_version, file)
     report = _report(original, work, engine, opsets)
     result = kind(report, dataclasses.replace(file, model=work), back)
     result._rewritten = engine.rewritten

@@ -20,7 +20,7 @@ def explain(op: str, source: int, target: int) -> str:
     for opset in (source, target):
         if not 1 <= opset <= schemas.newest(domain):
             raise ValueError(f"there is no opset {opset}: the highest known is {schemas.newest(domain)}")
-    first = schemas.at(domain, name, max(source, schemas.EXPERIMENTAL.get(name, 0)))
+    first = schemas.meant_at(domain, name, source)
     if first is None:
         raise ValueError(f"{op} does not exist before opset {versions[0].since}")
     lines = [f"{qualified(domain, name)} from opset {source} to {target}"]

@@ -383,7 +383,7 @@ class Scope:
             return None
         node, opsets = entry
         domain = schemas.normal(node.domain)
-        version = schemas.at(domain, node.op_type, max(opsets.get(domain, 0), _experimental(domain, node.op_type)))
+        version = schemas.meant_at(domain, node.op_type, opsets.get(domain, 0))
         function = self.model.functions.get((domain, node.op_type, node.overload))
         if version is None and function is None:
             return None
@@ -518,7 +518,7 @@ def constant_of(node: NodeProto, read: Callable[[TensorProto], TensorProto]) -> 
 @functools.cache
 def _rule(domain: str, op: str, opset: int, place: int) -> tuple[str | None, tuple[int, ...]]:
     """What an operator's schema tells of an output's type: the one it has, or the inputs that it shares it with."""
-    version = schemas.at(domain, op, max(opset, _experimental(domain, op)))
+    version = schemas.meant_at(domain, op, opset)
     formal = version.output(place) if version is not None else None
     if formal is None or not formal.homogeneous:
         return None, ()
@@ -546,10 +546,6 @@ def _told_type(node: NodeProto) -> int:
 def _has_shape(proto: TypeProto) -> bool:
     """Whether a type says all that inference could; a type that is no tensor has no shape to tell."""
     return proto.tensor_type.HasField("shape") if proto.HasField("tensor_type") else bool(proto.WhichOneof("value"))
-
-
-def _experimental(domain: str, op: str) -> int:
-    return schemas.EXPERIMENTAL.get(op, 0) if domain == "" else 0
 
 
 def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, TypeProto]:

@@ -9,7 +9,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from relu_tools import irversion, schemas
 from relu_tools.facts import free_names
-from relu_tools.report import RefusedError
+from relu_tools.report import TELL_TYPE, RefusedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def schema_body(
             if name and type_ is None:
                 raise RefusedError(
                     f"its body depends on the type of '{name}', which is not known",
-                    "give it in the model's value_info, or infer shapes first",
+                    TELL_TYPE,
                 )
         chosen = best(schema.context_dependent_function_opset_versions)
         filled = NodeProto()

@@ -18,7 +18,7 @@ from relu_tools.adapters import KEEP
 from relu_tools.builder import Builder
 from relu_tools.facts import Model, Scope, formal_types, free_names, graphs_in, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
-from relu_tools.report import Change, Refusal, RefusedError, Step, qualified
+from relu_tools.report import TELL_TYPE, Change, Refusal, RefusedError, Step, qualified
 
 Opsets = Mapping[str, int]
 
@@ -318,7 +318,7 @@ class Engine:
         wanted = self.expand(domain, node.op_type, self._depth > 0)
         if opset == target and not made and not wanted:
             return [node]
-        version = schemas.at(domain, node.op_type, max(opset, experimental(domain, node.op_type)))
+        version = schemas.meant_at(domain, node.op_type, opset)
         if version is None:
             if opset == target and not made:
                 return [node]
@@ -665,10 +665,6 @@ def prune(engine: Engine) -> None:
         stored.pop(name, None)
 
 
-def experimental(domain: str, op: str) -> int:
-    return schemas.EXPERIMENTAL.get(op, 0) if domain == "" else 0
-
-
 def _tell_shapes(graph: GraphProto, scope: Scope) -> None:
     """Gives a graph's outputs the shapes that are known: runtimes ask for the ranks of what a Scan stacks."""
     for info in graph.output:
@@ -737,5 +733,5 @@ def _blocked(node: NodeProto, violation: schemas.Violation, possible: frozenset[
     if text and text not in possible and _birth(text):
         return RefusedError(_unborn(text))
     if "is not known" in violation.text:
-        return RefusedError(violation.text, "give it in the model's value_info, or infer shapes first")
+        return RefusedError(violation.text, TELL_TYPE)
     return RefusedError(violation.text)

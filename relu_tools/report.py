@@ -105,6 +105,11 @@ class Report:
         return fields
 
 
+TELL_TYPE = "give it in the model's value_info, or infer shapes first"
+TELL_SHAPE = "give its shape in the model's value_info, or infer shapes first"
+"""The way out where a rewrite must know more of a value than the model tells."""
+
+
 class RefusedError(Exception):
     """One node cannot be brought to the target; the engine turns it into a `Refusal`."""
 

@@ -161,6 +161,11 @@ def at(domain: str, op: str, opset: int) -> Version | None:
     return None
 
 
+def meant_at(domain: str, op: str, opset: int) -> Version | None:
+    """The version that a node of this opset means: the one in force, or the first for one from before its schema."""
+    return at(domain, op, max(opset, EXPERIMENTAL.get(op, 0) if domain == "" else 0))
+
+
 @functools.cache
 def types_at(opset: int) -> frozenset[str]:
     """The type strings that some operator of ai.onnx produces or takes at an opset."""
