@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from relu_tools import conversion, schemas
+from relu_tools import opening, schemas
 from relu_tools.facts import Model, graphs_in
 from relu_tools.report import Refusal, qualified
 
@@ -90,12 +90,12 @@ def check(
 
     Raises ModelFileError where the model cannot be read, ValueError where there is no such opset.
     """
-    file, _ = conversion._open(model)
-    imports = conversion._opsets(file.model)
+    file, _ = opening.opened(model)
+    imports = opening.imported(file.model)
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1)
     wanted = [opsets] if isinstance(opsets, int) else list(opsets)
-    original = Model(file.model, imports, conversion._reader(file))
+    original = Model(file.model, imports, opening.reader(file))
     counts: Counter[str] = Counter()
     for top in (file.model.graph, *file.model.functions):
         for graph in graphs_in(top):
@@ -108,7 +108,7 @@ def check(
 
 
 def _column(original: Model, opset: int, counts: Mapping[str, int]) -> dict[str, Cell]:
-    engine = conversion._engine(original, conversion._targets(opset, original.opsets), None)
+    engine = opening.engine_on(original, opening.targets_of(opset, original.opsets), None)
     column = {op: Cell(kept=count) for op, count in counts.items()}
     for change in engine.changes:
         cell = column[qualified(change.domain, change.op)]

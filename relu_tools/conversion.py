@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,17 +14,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from relu_tools import external, irversion, schemas
 from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
-from relu_tools.legalize import NOTHING, Engine, Rewritten, legalize
-from relu_tools.modelfile import ModelFile, open_model, write_model
-from relu_tools.report import ConversionError, ModelFileError, Refusal, Report, qualified
+from relu_tools.legalize import Engine, Rewritten
+from relu_tools.modelfile import ModelFile, write_model
+from relu_tools.opening import AnyModel, engine_on, imported, opened, reader, targets_of
+from relu_tools.report import ConversionError, Refusal, Report, qualified
 
 if TYPE_CHECKING:
-    import onnx_ir  # noqa: F401
-
     from relu_tools.verification import Rewrite, Verification
 
-ML = irversion.ML
-AnyModel = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
 Verify = Literal["changed", "full", "off"]
 
 # A constant of no more elements takes part in the verification as it is; a larger one is a weight like any other.
@@ -94,9 +90,9 @@ def convert(
         ModelFileError: The model cannot be read.
         ValueError: There is no such opset or IR version.
     """
-    file, back = _open(model)
-    opsets = _opsets(file.model)
-    targets = _targets(opset, opsets)
+    file, back = opened(model)
+    opsets = imported(file.model)
+    targets = targets_of(opset, opsets)
     conversion = _run(file, back, opsets, targets, ir_version, Selection(ops=names(inline)), Conversion)
     if verify != "off":
         _verify(conversion, file, verify, seed)
@@ -138,10 +134,10 @@ def inline(
 
     Raises ConversionError, VerificationError and ModelFileError as `convert` does.
     """
-    file, back = _open(model)
-    opsets = _opsets(file.model)
+    file, back = opened(model)
+    opsets = imported(file.model)
     if missing_at is not None:
-        _targets(missing_at, opsets)
+        targets_of(missing_at, opsets)
     selection = Selection(
         ops=None if ops is None else names(ops),
         domains=None if domains is None else frozenset(map(schemas.normal, domains)),
@@ -155,77 +151,10 @@ def inline(
     return inlining
 
 
-# --- reading what was given --------------------------------------------------------------
-def _open(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
-    if isinstance(model, ModelFile):
-        return model, ModelFile.whole
-    if isinstance(model, str | os.PathLike):
-        return open_model(os.fspath(model)), ModelFile.whole
-    if isinstance(model, ModelProto):
-        return ModelFile(model=model, path=None), lambda file: file.model
-    if type(model).__module__.partition(".")[0] == "onnx_ir":
-        import onnx_ir
-
-        return ModelFile(model=onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
-    raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-
-
-def _reader(file: ModelFile) -> Callable[[TensorProto], TensorProto]:
-    """Gives tensors with their data; that of a model without a file lies where the process works, as onnx has it."""
-    return (file if file.base is not None else dataclasses.replace(file, base=Path())).tensor
-
-
-def _opsets(model: ModelProto) -> dict[str, int]:
-    """The opsets that a model imports, by domain; a model of the time before imports has opset 1."""
-    opsets: dict[str, int] = {}
-    for entry in model.opset_import:
-        domain = schemas.normal(entry.domain)
-        if opsets.setdefault(domain, entry.version) != entry.version:
-            raise ModelFileError(
-                f"the model imports {domain or 'ai.onnx'} twice, as {opsets[domain]} and as {entry.version}"
-            )
-    return opsets or {"": 1}
-
-
-def _targets(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[str, int]:
-    wanted = opset if isinstance(opset, Mapping) else {"": opset}
-    targets = {}
-    for domain, version in wanted.items():
-        domain = schemas.normal(domain)
-        if domain not in schemas.domains():
-            raise ValueError(f"onnx {onnx.__version__} knows no domain '{domain}'")
-        if isinstance(version, bool) or not isinstance(version, int):
-            raise ValueError(f"an opset is a whole number, not {version!r}")
-        if not 1 <= version <= schemas.newest(domain):
-            raise ValueError(
-                f"there is no opset {version} of {domain or 'ai.onnx'}: onnx {onnx.__version__} knows 1 to "
-                f"{schemas.newest(domain)}"
-            )
-        targets[domain] = version
-    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported; newer
-    # ones read older versions.
-    if ML in opsets and ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
-        targets[ML] = min(opsets[ML], irversion.ml_of_opset(targets[""]))
-    return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
-
-
 # --- the run -------------------------------------------------------------------------------
-def _engine(original: Model, targets: Mapping[str, int], ir_version, selection: Selection = NOTHING) -> Engine:
-    """The engine after its run on a copy of the model, its `work`: what a conversion and its dry run have in common."""
-    model, opsets = original.proto, original.opsets
-    moves = any(opsets.get(domain) != version for domain, version in targets.items())
-    goals = {**opsets, **targets}
-    goal = goals.get("") or (irversion.opset_of_ml(goals[ML]) if ML in goals else None)
-    ir_after = irversion.chosen(model.ir_version, goal if moves else None, ir_version)
-    work = ModelProto()
-    work.CopyFrom(model)
-    old_reader = bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
-    return legalize(original, work, targets, ir_version=ir_after, expand=selection, inline_all=old_reader)
-
-
 def _run(file, back, opsets, targets, ir_version, selection, kind):
     original = file.model
-    engine = _engine(Model(original, opsets, _reader(file)), targets, ir_version, selection)
+    engine = engine_on(Model(original, opsets, reader(file)), targets, ir_version, selection)
     work = engine.work
     if engine.refusals:
         raise ConversionError(engine.refusals)
@@ -292,7 +221,7 @@ def _report(original: ModelProto, work: ModelProto, engine: Engine, opsets: Mapp
     public = {info.name for info in original.graph.input} & {t.name for t in original.graph.initializer}
     return Report(
         opsets_before=dict(opsets),
-        opsets_after=_opsets(work),
+        opsets_after=imported(work),
         ir_before=original.ir_version,
         ir_after=work.ir_version,
         nodes_before=before,

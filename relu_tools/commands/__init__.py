@@ -1,0 +1,1 @@
+"""The commands of `relu-tools`, a module each."""

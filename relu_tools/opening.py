@@ -1,0 +1,92 @@
+"""What a conversion, an inlining and a check begin with: the given model, its opsets, the engine's run on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import ModelProto, TensorProto
+
+from relu_tools import irversion, schemas
+from relu_tools.facts import Model
+from relu_tools.inlining import Selection
+from relu_tools.legalize import NOTHING, Engine, legalize
+from relu_tools.modelfile import ModelFile, open_model
+from relu_tools.report import ModelFileError
+
+if TYPE_CHECKING:
+    import onnx_ir  # noqa: F401
+
+AnyModel = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
+
+
+def opened(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
+    """The model, with a function that gives the kind back that came in."""
+    if isinstance(model, ModelFile):
+        return model, ModelFile.whole
+    if isinstance(model, str | os.PathLike):
+        return open_model(os.fspath(model)), ModelFile.whole
+    if isinstance(model, ModelProto):
+        return ModelFile(model=model, path=None), lambda file: file.model
+    if type(model).__module__.partition(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        return ModelFile(model=onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
+    raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+
+
+def reader(file: ModelFile) -> Callable[[TensorProto], TensorProto]:
+    """Gives tensors with their data; that of a model without a file lies where the process works, as onnx has it."""
+    return (file if file.base is not None else dataclasses.replace(file, base=Path())).tensor
+
+
+def imported(model: ModelProto) -> dict[str, int]:
+    """The opsets that a model imports, by domain; a model of the time before imports has opset 1."""
+    opsets: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = schemas.normal(entry.domain)
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise ModelFileError(
+                f"the model imports {domain or 'ai.onnx'} twice, as {opsets[domain]} and as {entry.version}"
+            )
+    return opsets or {"": 1}
+
+
+def targets_of(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[str, int]:
+    """The opset to reach of each domain that the model imports or that is asked for. Raises ValueError for no opset."""
+    wanted = opset if isinstance(opset, Mapping) else {"": opset}
+    targets = {}
+    for domain, version in wanted.items():
+        domain = schemas.normal(domain)
+        if domain not in schemas.domains():
+            raise ValueError(f"onnx {onnx.__version__} knows no domain '{domain}'")
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise ValueError(f"an opset is a whole number, not {version!r}")
+        if not 1 <= version <= schemas.newest(domain):
+            raise ValueError(
+                f"there is no opset {version} of {domain or 'ai.onnx'}: onnx {onnx.__version__} knows 1 to "
+                f"{schemas.newest(domain)}"
+            )
+        targets[domain] = version
+    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported; newer
+    # ones read older versions.
+    if irversion.ML in opsets and irversion.ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
+        targets[irversion.ML] = min(opsets[irversion.ML], irversion.ml_of_opset(targets[""]))
+    return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
+
+
+def engine_on(original: Model, targets: Mapping[str, int], ir_version, selection: Selection = NOTHING) -> Engine:
+    """The engine after its run on a copy of the model, its `work`: what a conversion and its dry run have in common."""
+    model, opsets = original.proto, original.opsets
+    moves = any(opsets.get(domain) != version for domain, version in targets.items())
+    goals = {**opsets, **targets}
+    goal = goals.get("") or (irversion.opset_of_ml(goals[irversion.ML]) if irversion.ML in goals else None)
+    ir_after = irversion.chosen(model.ir_version, goal if moves else None, ir_version)
+    work = ModelProto()
+    work.CopyFrom(model)
+    old_reader = bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
+    return legalize(original, work, targets, ir_version=ir_after, expand=selection, inline_all=old_reader)
