@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from relu_tools import schemas, signs
+from relu_tools import magnitudes, schemas, signs
 from relu_tools.facts import Scope, free_names
 from relu_tools.inlining import Instance
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
@@ -67,7 +67,7 @@ class Builder:
             made = [self._fresh(f"{self._base}/{op_type}") if output else "" for output in wanted]
             name = next(filter(None, made), None) or self._fresh(f"{self._base}/{op_type}")
             node = NodeProto(op_type=op_type, name=name, input=names, output=_without_end(made), domain=domain)
-            version = schemas.at(domain, op_type, self._opsets[domain])
+            version = schemas.at(domain, op_type, self._opsets.get(domain, 0))
             known = version.attributes if version else {}
             if op_type == "Cast" and version is not None and version.since < 6:
                 attributes["to"] = TensorProto.DataType.Name(attributes["to"])  # then a word, now a number
@@ -233,6 +233,12 @@ class Builder:
         self._scope.counts.add(value)
         return value
 
+    def places(self, value: str | np.ndarray) -> str | np.ndarray:
+        """Says of a value that its integers count a tensor's places, axes or dimensions; gives it back."""
+        if isinstance(value, str):
+            self._scope.places.add(value)
+        return value
+
     def tell(self, value: str, dtype: int, shape: Sequence[int | str | None]) -> None:
         """Makes the type of a value known that its operator does not infer."""
         self._scope.tell(value, helper.make_tensor_type_proto(dtype, shape))
@@ -283,6 +289,12 @@ class Builder:
         """Whether it is known of integers that none is below 0."""
         self.asked_more = True
         return signs.nonnegative(self._scope, value)
+
+    def in_double(self, value: str) -> bool:
+        """Whether it is known of integers that a double holds each of them, and each of the next ones."""
+        self.asked_more = True
+        size = magnitudes.bits(self._scope, value)
+        return size is not None and size <= magnitudes.DOUBLE
 
     @staticmethod
     def value(given: Any) -> Any:

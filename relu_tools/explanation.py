@@ -41,10 +41,14 @@ def _step(before: Version, after: Version | None) -> list[str]:
     step = Step(before.op, before.since, after and after.since, before.domain)
     lines = [f"\n{step}"]
     lines += [f"  contract: {text}" for text in (_contract(before, after) if after else [])]
-    adapter = adapters.TABLE.get((before.domain, before.op, before.since, after and after.since))
-    if adapter is not None:
-        lines += [f"  {line}" if line else "" for line in adapter.doc.splitlines()]
-        lines.append("  accuracy: " + ("exact" if adapter.accuracy == "exact" else "equal but for rounding"))
+    adapter = adapters.find(before.domain, before.op, before.since, after and after.since)
+    stands = after is None and adapters.has_body(before.domain, before.op, before.since)
+    ours = adapters.body_of(before.domain, before.op, before.since) if stands else None
+    if found := adapter or ours:
+        lines += [f"  {line}" if line else "" for line in found.doc.splitlines()]
+        lines.append("  accuracy: " + ("exact" if found.accuracy == "exact" else "equal but for rounding"))
+    elif stands:
+        lines += ["  its function body stands for it", "  accuracy: equal but for rounding"]
     elif after is None:
         lines.append("  refused: it does not exist before, and nothing stands for it yet")
     elif adapters.is_same(before.domain, before.op, before.since, after.since):

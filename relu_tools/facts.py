@@ -16,6 +16,8 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
 
 from relu_tools import fold, ranks, schemas
+from relu_tools.bodies import Bodies
+from relu_tools.census import Census, census, told_type
 
 # More than this is a weight, which inference has no use for.
 SMALL = 1 << 10
@@ -34,13 +36,20 @@ _CONSTANT_FIELDS = {
 class Model:
     """The model as it was given, with what holds for all of its graphs.
 
-    `read` gives a tensor with its data (weights may lie outside of the proto).
+    `read` gives a tensor with its data (weights may lie outside of the proto); `bodies` tell the types of what
+    operators give that no schema defines.
     """
 
     def __init__(self, proto: ModelProto, opsets: Mapping[str, int], read: Callable[[TensorProto], TensorProto]):
         self.proto, self.opsets, self.read = proto, dict(opsets), read
         self.functions = {(schemas.normal(f.domain), f.name, f.overload): f for f in proto.functions}
+        self.bodies = Bodies()
         self._inferred: ModelProto | None = None
+        self.of_calls: dict[tuple, TypeProto | None] = {}  # what functions give for the types that they are given
+
+    @functools.cached_property
+    def census(self) -> Census:
+        return census(self.proto, self.opsets)
 
     def inferred(self) -> ModelProto:
         """The model after shape inference; as given where inference fails."""
@@ -104,6 +113,15 @@ def _light_tensor(tensor: TensorProto) -> TensorProto:
     return light
 
 
+def _of_branch(node: NodeProto, place: int) -> TypeProto | None:
+    """The type that the graphs of an If, Loop or Scan declare for an output of it, right but for its shape."""
+    if node.op_type not in ("If", "Loop", "Scan"):
+        return None
+    place += node.op_type == "Loop"  # its graph begins with a condition
+    graphs = [graph for _, _, graph in subgraphs(node) if place < len(graph.output)]
+    return next((g.output[place].type for g in graphs if schemas.type_text(g.output[place].type) is not None), None)
+
+
 def elements(dims: Iterable[int]) -> int:
     """How many elements a tensor of these dimensions holds."""
     count = 1
@@ -114,6 +132,10 @@ def elements(dims: Iterable[int]) -> int:
 
 def subgraphs(node: NodeProto) -> Iterable[tuple[int, int, GraphProto]]:
     """The graphs that a node holds, each with the index of its attribute and its index in it."""
+    return _subgraphs(node) if node.attribute else ()
+
+
+def _subgraphs(node: NodeProto) -> Iterator[tuple[int, int, GraphProto]]:
     for a, attribute in enumerate(node.attribute):
         if attribute.type == AttributeProto.GRAPH:
             yield a, 0, attribute.g
@@ -137,19 +159,20 @@ class Scope:
         path: tuple[tuple[int, int, int], ...] | None = (),
         formal_types: Mapping[str, TypeProto] | None = None,
     ):
-        self.model, self.graph, self.opsets, self.parent, self.path = model, graph, dict(opsets), parent, path
+        self.model, self.graph, self.opsets, self.parent, self.path = model, graph, opsets, parent, path
         self._calls = 0  # of functions that lead here
         self.is_function = isinstance(graph, onnx.FunctionProto)
         self.types: dict[str, TypeProto | None] = dict(formal_types or {})
         self.counts: set[str] = set()  # values that are said to hold no integer below 0
+        self.places: set[str] = set()  # values that are said to count, or to lead to, places of a tensor
         self._texts: dict[str, str | None] = {}
         self._inferred_types: dict[str, TypeProto] | None = None
         self.initializers: dict[str, TensorProto] = {}
         self._sparse: dict[str, Any] = {}
         self.formals = set(graph.input) if self.is_function else {i.name for i in graph.input}
-        self.producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
         self._lengths: dict[str, int | None] = {}
-        self._ranks: dict[str, int | None] | None = None
+        self._ranks: dict[str, int | None] = {}
+        self._walked = False  # whether the ranks of all values have been asked for
         self._constants: dict[str, TensorProto | None] = {}
         if self.is_function:
             self.types = {i.name: sized(i.type) for i in graph.value_info} | self.types
@@ -157,7 +180,22 @@ class Scope:
             self.initializers.update((t.name, t) for t in graph.initializer)
             self._sparse.update((t.values.name, t) for t in graph.sparse_initializer)
             self.types.update((i.name, sized(i.type)) for i in graph.input if i.type.WhichOneof("value"))
-        self.define(graph.node, self.opsets)
+
+    @functools.cached_property
+    def told(self) -> set[str]:
+        """The values whose types the graph itself tells."""
+        infos = (*self.graph.value_info, *self.graph.output) if isinstance(self.graph, GraphProto) else ()
+        return {info.name for info in infos if info.type.WhichOneof("value")}
+
+    @functools.cached_property
+    def producers(self) -> dict[str, tuple[NodeProto, Mapping[str, int]]]:
+        """The node that makes a value, and the opsets at which that is written; it is found when it is asked for."""
+        producers: dict[str, tuple[NodeProto, Mapping[str, int]]] = {}
+        for node in self.graph.node:
+            entry = (node, self.opsets)
+            for name in node.output:
+                producers.setdefault(name, entry)
+        return producers
 
     @property
     def in_function(self) -> bool:
@@ -180,6 +218,15 @@ class Scope:
                         self._texts.pop(name, None)
                 else:
                     producers.setdefault(name, entry)
+        if instead:
+            self._forget_unknown()
+
+    def _forget_unknown(self) -> None:
+        """Lets what was not known of values be asked for again."""
+        for answers in (self._ranks, self._lengths, self._constants):
+            for name in [name for name, answer in answers.items() if answer is None]:
+                del answers[name]
+        self._walked = False
 
     def owner(self, name: str) -> Scope | None:
         """The innermost scope that defines a value."""
@@ -199,6 +246,8 @@ class Scope:
     # --- types ---------------------------------------------------------------------
     def text(self, name: str) -> str | None:
         """The type of a value as schemas write it, such as "tensor(float)"; None where it is not known."""
+        if name in self._texts:
+            return self._texts[name]
         scope = self.owner(name)
         return scope._own_text(name) if scope else None
 
@@ -247,11 +296,19 @@ class Scope:
         for k in same:
             if k < count and node.input[k]:
                 return None, node.input[k]
-        told = _told_type(node)
+        told = told_type(node)
         if told:
             return schemas.tensor_text(told), None
+        if domain == "" and (proto := _of_branch(node, place)) is not None:
+            return schemas.type_text(proto), None
         proto = self._ask(name)
         return (schemas.type_text(proto) if proto is not None else None), None
+
+    def tell_type_of_all(self, node: NodeProto) -> None:
+        """Makes known what the values of a node of the model are, where all values of the model have one type."""
+        types = self.model.census.types
+        if types is not None and len(types) == 1:
+            self._texts.update(dict.fromkeys((*node.input, *node.output), *types))
 
     def dtype(self, name: str) -> int | None:
         """The element type of a tensor value as in TensorProto.DataType; None where it is not known."""
@@ -298,10 +355,10 @@ class Scope:
         scope = self.owner(name)
         if scope is None:
             return None
-        if scope._ranks is None:
+        if not scope._walked:
             # One walk over the nodes in their order: a chain of them can be long.
-            scope._ranks = {}
-            for made in list(scope.producers):
+            scope._walked = True
+            for made in [made for made in scope.producers if made not in scope._ranks]:
                 scope._ranks[made] = scope._rank_here(made)
         if name not in scope._ranks:
             scope._ranks[name] = None  # an unknown that a cycle would come back to
@@ -319,6 +376,9 @@ class Scope:
         node, _ = self.producers[name]
         if schemas.normal(node.domain) != "" or (name != node.output[0] and node.op_type not in ranks.OF_ALL_OUTPUTS):
             return None
+        if node.op_type == "Constant":
+            tensor = self.constant(name)
+            return None if tensor is None else len(tensor.dims)
         return ranks.rank_of(node, self._rank, self.length)
 
     def length(self, name: str) -> int | None:
@@ -385,10 +445,18 @@ class Scope:
         domain = schemas.normal(node.domain)
         version = schemas.meant_at(domain, node.op_type, opsets.get(domain, 0))
         function = self.model.functions.get((domain, node.op_type, node.overload))
-        if version is None and function is None:
+        if function is not None and schemas.exists(domain, node.op_type, opsets.get(domain, 0)):
+            function = None
+        bodied = version is None and (domain, node.op_type) in self.model.bodies
+        if version is None and function is None and not bodied:
             return None
         self.types[name] = None  # an unknown that a cycle would come back to
         self._ask_earlier(node)
+        if bodied:
+            body = self.model.bodies.find(domain, node.op_type)
+            if body.traced:
+                return body.type_of(self, node, opsets, name)
+            function = body.proto
         if function is not None:
             return self._from_function(node, function, name)
         known: dict[str, TypeProto] = {}
@@ -408,7 +476,8 @@ class Scope:
             types = shape_inference.infer_node_outputs(version.schema, node, known, data, opset_imports=imports)
         except Exception:  # inference raises whatever the operator's own code raises; the type stays unknown
             return None
-        return types.get(name)
+        found = types.get(name)
+        return found if found is not None and found.WhichOneof("value") else None  # without inference it is empty
 
     def _ask_earlier(self, node: NodeProto) -> None:
         """Asks for the types of all that a node is made from, earliest first: a chain can be too long to recurse."""
@@ -436,11 +505,16 @@ class Scope:
             for formal, actual in zip(function.input, node.input, strict=False)
             if actual and (type_ := self.type(actual)) is not None
         }
-        opsets = {schemas.normal(o.domain): o.version for o in function.opset_import}
-        scope = Scope(self.model, function, opsets, path=None, formal_types=given)
-        scope._calls = self._calls + 1
         place = list(node.output).index(name)
-        return scope.type(function.output[place]) if place < len(function.output) else None
+        # Functions that call two others each can be called more often than can be looked at.
+        key = (node.domain, node.op_type, node.overload, place, *((k, v.SerializeToString()) for k, v in given.items()))
+        if key not in self.model.of_calls:
+            opsets = {schemas.normal(o.domain): o.version for o in function.opset_import}
+            scope = Scope(self.model, function, opsets, path=None, formal_types=given)
+            scope._calls = self._calls + 1
+            type_ = scope.type(function.output[place]) if place < len(function.output) else None
+            self.model.of_calls[key] = type_
+        return self.model.of_calls[key]
 
     # --- constants -----------------------------------------------------------------
     def constant(self, name: str, limit: int | None = None) -> TensorProto | None:
@@ -455,9 +529,26 @@ class Scope:
         if tensor is not None:
             return None if limit is not None and elements(tensor.dims) > limit else self.model.read(tensor)
         if name not in scope._constants:
-            scope._constants[name] = None  # an unknown that a cycle would come back to
-            scope._constants[name] = scope._compute(name)
+            scope._compute_earlier(name)
         return scope._constants[name]
+
+    def _compute_earlier(self, name: str) -> None:
+        """Computes what a value is made from and then the value itself: a chain can be too long to recurse."""
+        waiting, seen = [name], set()
+        while waiting:
+            current = waiting[-1]
+            scope = self.owner(current)
+            if scope is None or current in scope._constants or current in scope.initializers:
+                waiting.pop()
+                continue
+            node, _ = scope.producers.get(current, (None, None))
+            if node is not None and node.op_type in fold.OPERATORS and current not in seen:
+                seen.add(current)
+                waiting.extend(given for given in node.input if given and given not in seen)
+                continue
+            waiting.pop()
+            scope._constants[current] = None  # an unknown that a cycle would come back to
+            scope._constants[current] = scope._compute(current)
 
     def _compute(self, name: str) -> TensorProto | None:
         entry = self.producers.get(name)
@@ -525,22 +616,6 @@ def _rule(domain: str, op: str, opset: int, place: int) -> tuple[str | None, tup
     if len(formal.types) == 1:
         return next(iter(formal.types)), ()
     return None, tuple(k for k, p in enumerate(version.inputs) if p.var == formal.var and p.homogeneous)
-
-
-def _told_type(node: NodeProto) -> int:
-    """The element type that a node's attributes tell of its output; 0 where they do not."""
-    attributes = {a.name: a for a in node.attribute if not a.ref_attr_name}
-    if node.op_type == "Cast" and "to" in attributes:
-        to = attributes["to"]
-        return to.i or TensorProto.DataType.Value(to.s.decode().upper())
-    if node.op_type in ("Constant", "ConstantOfShape"):
-        if "value" in attributes:
-            return attributes["value"].t.data_type
-        for name, dtype in (("value_float", 1), ("value_int", 7), ("value_string", 8)):
-            if name in attributes or f"{name}s" in attributes:
-                return dtype
-        return TensorProto.FLOAT if node.op_type == "ConstantOfShape" else 0
-    return 0
 
 
 def _has_shape(proto: TypeProto) -> bool:

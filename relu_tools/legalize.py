@@ -7,14 +7,16 @@ else a refusal. Nodes that a step makes are legalized in turn, until nothing is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from relu_tools import adapters, casts, irversion, schemas
+from relu_tools import adapters, casts, irversion, magnitudes, schemas
 from relu_tools.adapters import KEEP
+from relu_tools.bodies import Bodies
 from relu_tools.builder import Builder
 from relu_tools.facts import Model, Scope, formal_types, free_names, graphs_in, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
@@ -25,6 +27,8 @@ Opsets = Mapping[str, int]
 # What adapters of other domains write nodes of ai.onnx in; the steps from there bring those to the target.
 WRITTEN = 13
 NOTHING = Selection()
+# Nodes of bodies; functions that call two others each make exponentially many.
+MOST_EXPANDED = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +43,17 @@ class Rewritten:
     scope: Scope
 
 
+class _Answers(dict):
+    """Answers to a question, each found once."""
+
+    def __init__(self, ask: Callable):
+        self._ask = ask
+
+    def __missing__(self, key):
+        answer = self[key] = self._ask(key)
+        return answer
+
+
 class _Restart(Exception):
     """A function could not be converted by itself; it is to be inlined, and all begins anew."""
 
@@ -47,7 +62,6 @@ class _Restart(Exception):
 class _Trace:
     means: list[str] = dataclasses.field(default_factory=list)
     accuracy: str = "exact"
-    calls: tuple = ()
     by_type_alone: bool = True
     initializers: list[TensorProto] = dataclasses.field(default_factory=list)
     asked: list[tuple[Scope, str]] = dataclasses.field(default_factory=list)
@@ -63,7 +77,8 @@ class Engine:
     """Legalizes one model in place.
 
     `targets` are the opsets to reach, by domain; `expand` tells which functions to expand;
-    `inline_all` inlines every model-local function. After `run`, `changes`, `refusals` and the rest tell what was done.
+    `inline_all` inlines every model-local function; `bodies` are those of operators that no schema defines.
+    After `run`, `changes`, `refusals` and the rest tell what was done.
     """
 
     def __init__(
@@ -76,24 +91,34 @@ class Engine:
         expand: Selection = NOTHING,
         inline_all: bool = False,
         inline_also: Iterable[tuple] = (),
+        bodies: Bodies | None = None,
     ):
         self.original, self.work, self.ir_version = original, work, ir_version
         self.targets = {**original.opsets, **targets}
         if irversion.ML in self.targets:
             self.targets.setdefault("", irversion.opset_of_ml(self.targets[irversion.ML]))
         self.expand, self.inline_all = expand, inline_all
+        self.bodies = original.bodies = Bodies() if bodies is None else bodies
         self._depth = 0  # of bodies that are being expanded
+        self._expanded = 0
+        self._sizes = _Answers(self._size)
+        self._calls: list[tuple] = []  # the functions whose bodies they are
         self.functions = {function_key(f): f for f in work.functions}
+        self._own = {key[:2] for key in self.functions}
         self.inline_also = set(inline_also)
         self.changes: list[Change] = []
         self.rewritten: list[Rewritten] = []
         self.refusals: list[Refusal] = []
+        self._refused: set[Refusal] = set()
         self.unknown: set[str] = set()
+        self.offered: set[tuple[str, str]] = set()  # operators that no schema defines, and that have a body
         self.inlined: dict[tuple, None] = {}
+        self.replaced: set[str] = set()  # domains with operators that no schema defines and whose place a body took
         self.left_out: list[tuple] = []
         self.baked: list[tuple[Scope, str]] = []
         self.needed: dict[str, int] = {}
-        self._called: dict[tuple, list[list[TypeProto | None]]] = {}
+        self._called: dict[tuple, list[tuple[Scope, tuple[str, ...]]]] = {}  # from where and with what
+        self._waiting: deque[tuple] = deque()  # functions that are called, and not yet looked at
         self._names: set[str] | None = None
         self._made: set[str] = set()
         self._branching: set[str] = set()
@@ -101,6 +126,8 @@ class Engine:
         self._reads: Mapping[str, int] | None = None
         self._settled: dict[tuple[str, str], bool] = {}
         self._kept: set[tuple] = set()
+        self._passing: set[tuple] = set()
+        self._ways: dict[tuple[schemas.Version, bool], tuple] = {}
         self._opsets_seen: Opsets | None = None
 
     # --- the whole model -----------------------------------------------------------
@@ -108,6 +135,10 @@ class Engine:
         graph = self.work.graph
         scope = Scope(self.original, graph, self.original.opsets)
         self._check_interface(graph)
+        kinds = self.original.census.counts
+        settled = self._settled_at(self.original.opsets)
+        if not self.functions and all(settled[kind] for kind in kinds):
+            return
         self._graph(graph, scope)
         self._functions()
 
@@ -130,8 +161,8 @@ class Engine:
     def _functions(self) -> None:
         """Converts the functions that are still called, callers before callees; drops those that were inlined."""
         done: set[tuple] = set()
-        while waiting := [key for key in self._called if key not in done]:
-            key = waiting[0]
+        while self._waiting:
+            key = self._waiting.popleft()
             done.add(key)
             self._function(key, self.functions[key], self._called[key])
         if not self.inline_all:
@@ -141,6 +172,7 @@ class Engine:
                     self._function(key, function, [])
                     if len(self.refusals) > refused:
                         # Nothing calls it, so nothing tells its types; nor does anything need it.
+                        self._refused.difference_update(self.refusals[refused:])
                         del self.refusals[refused:]
                         self.left_out.append(key)
         gone = [
@@ -151,13 +183,13 @@ class Engine:
         for key in gone:
             self.work.functions.remove(self.functions[key])
 
-    def _function(self, key: tuple, function: FunctionProto, calls: list[list[TypeProto | None]]) -> None:
+    def _function(self, key: tuple, function: FunctionProto, calls: list[tuple[Scope, tuple[str, ...]]]) -> None:
         opsets = {schemas.normal(o.domain): o.version for o in function.opset_import}
-        types = {}
-        for k, name in enumerate(function.input):
-            texts = {str(call[k]) if k < len(call) else "" for call in calls}
-            if len(texts) == 1 and calls and k < len(calls[0]) and calls[0][k] is not None:
-                types[name] = calls[0][k]
+        types: dict[str, TypeProto | None] = {}
+        settled = self._settled_at(opsets)
+        # To find types takes long, and where no node can change nobody asks for them.
+        if not all(settled[node.domain, node.op_type] for node in function.node):
+            types = _types_given(function, calls)
         scope = Scope(self.original, function, opsets, path=None, formal_types=types)
         before = len(self.refusals)
         self._graph(function, scope)
@@ -175,11 +207,15 @@ class Engine:
         nodes: list[NodeProto] = []
         changed = False
         made: list[TensorProto] = []
+        settled = self._settled_at(scope.opsets)
+        whole = bool(self._depth and self.expand.primitive)
         for index, node in enumerate(graph.node):
-            if self._is_settled(node, scope.opsets):
+            # The one look-up that a node of an unchanged operator costs.
+            if settled[node.domain, node.op_type] and not whole:
                 nodes.append(node)
                 continue
-            kind = self._kind(node, scope)
+            # What a call is given is not asked for before it is needed: to find it can take long.
+            kind = None if self._is_first_call(node) else self._kind(node, scope)
             if kind in self._kept:
                 nodes.append(node)
                 continue
@@ -197,8 +233,10 @@ class Engine:
                 continue
             if len(result) == 1 and result[0] is node:
                 nodes.append(node)
-                if trace.by_type_alone and before is node:
+                if trace.by_type_alone and before is node and kind is not None:
                     self._kept.add(kind)
+                    if self._is_uniform(node, scope.opsets):
+                        settled[node.domain, node.op_type] = True
                 continue
             changed = True
             nodes.extend(result)
@@ -216,6 +254,7 @@ class Engine:
             self.changes.append(change)
             self.rewritten.append(Rewritten(change, before, scope.opsets, result, trace.initializers, scope))
         if changed:
+            _ = scope.producers  # what the values were made by is told by the graph as it was
             # Messages that are taken out of a repeated field stay alive; extending copies them back in order.
             del graph.node[:]
             graph.node.extend(nodes)
@@ -226,38 +265,47 @@ class Engine:
         """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
         if scope.is_function:
             return
-        outputs = {info.name: info for info in graph.output}
-        told = {info.name for info in (*graph.value_info, *graph.output) if info.type.WhichOneof("value")}
         for node in nodes:
             domain = schemas.normal(node.domain)
             version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
             if version is None or version.schema.has_type_and_shape_inference_function:
                 continue
             for name in node.output:
-                if name and name not in told and (type_ := scope.type(name)) is not None:
+                if name and name not in scope.told and (type_ := scope.type(name)) is not None:
+                    outputs = {info.name: info for info in graph.output}
                     (outputs.get(name) or graph.value_info.add(name=name)).type.CopyFrom(type_)
+                    scope.told.add(name)
 
-    def _is_settled(self, node: NodeProto, opsets: Opsets) -> bool:
-        """Whether nodes of this operator stay as they are: the one look-up that an unchanged node costs."""
+    def _settled_at(self, opsets: Opsets) -> dict[tuple[str, str], bool]:
+        """Which operators' nodes stay as they are, whatever they hold; each is looked into when it is asked for."""
         if opsets is not self._opsets_seen:
-            self._opsets_seen, self._settled, self._kept = opsets, {}, set()
-        key = (node.domain, node.op_type)
-        if self._depth and self.expand.primitive:
-            return False
-        found = self._settled.get(key)
-        if found is None:
-            found = self._settled[key] = self._settle(schemas.normal(node.domain), node.op_type, opsets)
-        return found
+            self._opsets_seen, self._kept = opsets, set()
+            self._settled = _Answers(lambda kind: self._settle(schemas.normal(kind[0]), kind[1], opsets))
+        return self._settled
+
+    def _is_uniform(self, node: NodeProto, opsets: Opsets) -> bool:
+        """Whether all nodes of an operator are as one: nothing about them can differ but the names of their values."""
+        types = self.original.census.types
+        version = schemas.at(schemas.normal(node.domain), node.op_type, opsets.get(schemas.normal(node.domain), 0))
+        return (
+            types is not None
+            and version is not None
+            and not version.attributes
+            and version.max_outputs == 1
+            and not any(formal.optional or formal.variadic for formal in version.inputs)
+            and all(len(formal.types & types) == 1 for formal in version.inputs)
+        )
 
     def _kind(self, node: NodeProto, scope: Scope) -> tuple:
         """All that decides on a node, unless an adapter asks for more than types and attributes."""
+        scope.tell_type_of_all(node)
         text = scope.text
         attributes = tuple(a.SerializeToString() for a in node.attribute) if node.attribute else ()
         types = tuple(text(name) if name else "" for name in node.input)
         return node.domain, node.op_type, node.overload, len(node.output), types, attributes
 
     def _settle(self, domain: str, op: str, opsets: Opsets) -> bool:
-        if any(key[:2] == (domain, op) for key in self.functions) or self.expand(domain, op):
+        if (domain, op) in self._own or self.expand(domain, op):
             return False
         source, target = opsets.get(domain), self.targets.get(domain)
         if source is None or target is None or domain not in schemas.domains():
@@ -265,17 +313,35 @@ class Engine:
         version = schemas.at(domain, op, source)
         return (
             version is not None
-            and version is schemas.at(domain, op, target)
             and not version.deprecated
             and not any(a.type in (5, 10) for a in version.attributes.values())  # GRAPH, GRAPHS
+            and (version is schemas.at(domain, op, target) or self._all_fit(version, target))
+        )
+
+    def _all_fit(self, version: schemas.Version, target: int) -> bool:
+        """Whether each node of a version is legal at the target as it is, by the types that occur in the model."""
+        types = self.original.census.types
+        if types is None or version.attributes:
+            return False
+        versions = schemas.history(version.domain, version.op)
+        goal = schemas.at(version.domain, version.op, target)
+        if goal is None:
+            return False
+        here, there = versions.index(version), versions.index(goal)
+        path = versions[here : there + 1] if here < there else versions[there : here + 1][::-1]
+        return all(
+            adapters.is_same(version.domain, version.op, before.since, after.since)
+            and adapters.find(version.domain, version.op, before.since, after.since) is None
+            and schemas.takes_all(after, version, types)
+            for before, after in zip(path, path[1:], strict=False)
         )
 
     def _reason(self, node: NodeProto, scope: Scope, error: Exception) -> tuple[Step, str, str]:
         domain = schemas.normal(node.domain)
-        step = getattr(error, "step", Step(node.op_type, None, None, domain))
-        if isinstance(error, RefusedError):
-            return step, error.reason, error.advice
         version = schemas.at(domain, node.op_type, scope.opsets.get(domain, 0))
+        if isinstance(error, RefusedError):
+            since = version and version.since
+            return getattr(error, "step", Step(node.op_type, since, since, domain)), error.reason, error.advice
         step = Step(node.op_type, version and version.since, self.targets.get(domain), domain)
         if isinstance(error, RecursionError):
             return step, "its steps do not come to an end", ""
@@ -285,7 +351,8 @@ class Engine:
 
     def _refuse(self, node: str, step: Step, reason: str, advice: str) -> None:
         refusal = Refusal(node, step, reason, advice)
-        if refusal not in self.refusals:
+        if refusal not in self._refused:
+            self._refused.add(refusal)
             self.refusals.append(refusal)
 
     # --- one node ------------------------------------------------------------------
@@ -298,64 +365,94 @@ class Engine:
         *,
         index: int | None = None,
         made: bool = False,
+        checked: bool = False,
     ) -> list[NodeProto]:
-        """The nodes that stand for `node` at the targets. `made` nodes come from a builder, not from a model."""
+        """The nodes that stand for `node` at the targets.
+
+        `made` nodes come from a builder, not from a model; `checked` ones from a schema's body, which need not hold for
+        all types that the operator has.
+        """
+        checked |= made
         if made and node.name in self._spliced:
             return [node]
         domain = schemas.normal(node.domain)
         key = (domain, node.op_type, node.overload)
-        if key in self.functions:
+        if key in self.functions and not schemas.exists(domain, node.op_type, opsets.get(domain, 0)):
             return self._call(node, key, scope, trace, index)
         if not made:
             self._subgraphs(node, opsets, scope, index)
         else:
             self._branches(node, opsets, scope, trace)
         target = self.targets.get(domain)
+        if self._has_place_taken(domain, node.op_type, opsets, made):
+            return self._put_body(node, opsets, scope, trace)
         if domain not in schemas.domains() or domain not in opsets or target is None:
             self.unknown.add(domain)
+            if (domain, node.op_type) in self.bodies:
+                self.offered.add((domain, node.op_type))
             return [node]
         opset = opsets[domain]
         wanted = self.expand(domain, node.op_type, self._depth > 0)
-        if opset == target and not made and not wanted:
+        if opset == target and not checked and not wanted:
             return [node]
         version = schemas.meant_at(domain, node.op_type, opset)
         if version is None:
-            if opset == target and not made:
+            if opset == target and not checked:
                 return [node]
             raise _refusal(Step(node.op_type, None, None, domain), f"no schema of opset {opset} knows it")
         if wanted and version.has_body:
             return self._expand_body(node, version, opsets, scope, trace)
-        if made:
-            admitted = self._admit(node, version, version, opsets, scope, trace)
-            if isinstance(admitted, list):
-                return admitted
-            node = admitted
-        return self._walk(node, version, target, opsets, scope, trace)
+        kind = self._contract(node, version, target, scope)
+        if kind in self._passing and not wanted:
+            return [node]
+        admitted = self._admit(node, version, version, opsets, scope, trace) if checked else node
+        if isinstance(admitted, list):
+            return admitted
+        result = self._walk(admitted, version, target, opsets, scope, trace)
+        if len(result) == 1 and result[0] is node and self._is_plain(version, target):
+            self._passing.add(kind)
+        return result
+
+    @staticmethod
+    def _contract(node: NodeProto, version: schemas.Version, target: int, scope: Scope) -> tuple:
+        """All of a node that decides whether it can stay as it is, unless an adapter looks at more."""
+        text = scope.text
+        return (
+            version,
+            target,
+            tuple([text(name) if name else "" for name in node.input]),
+            tuple([text(name) if name and version.has_types_of_its_own else bool(name) for name in node.output]),
+            tuple([(a.name, a.type) for a in node.attribute]) if node.attribute else (),
+        )
+
+    def _is_plain(self, version: schemas.Version, target: int) -> bool:
+        """Whether no adapter lies on the way, which could look at more than types and names of attributes."""
+        while version.deprecated or not version.since <= target <= version.last:
+            _, following, adapter, _, _ = self._way(version, target > version.last)
+            if adapter is not None or following is None:
+                return False
+            version = following
+        return True
 
     def _walk(self, node, version, target, opsets, scope, trace) -> list[NodeProto]:
         domain = version.domain
         # A deprecated version is legal nowhere; what it was before leads on.
         while version.deprecated or not version.since <= target <= version.last:
-            versions = schemas.history(domain, node.op_type)
-            place = versions.index(version) + (1 if target > version.last else -1)
-            following = versions[place] if place >= 0 else None
-            step = Step(node.op_type, version.since, following and following.since, domain)
+            step, following, adapter, has_body, kept = self._way(version, target > version.last)
             # The opset of whatever stands in the node's place: the last before its version, or the first of the next.
             there = following.since if following is not None and following.since > version.since else version.since - 1
             next_opsets = {**opsets, "": WRITTEN, domain: there}
-            adapter = adapters.TABLE.get((domain, node.op_type, step.source, step.target))
             try:
                 if adapter is not None:
                     written = {**next_opsets, domain: adapter.opset or there}
                     adapted = self._adapt(node, version, adapter, written, scope, trace)
                     if adapted is not None:
                         return adapted
-                has_body = (domain, node.op_type, version.since) in adapters.BODIES
                 if following is None:
                     if has_body:
                         return self._expand_body(node, version, opsets, scope, trace)
                     raise RefusedError(f"it does not exist before opset {version.since}")
-                if adapter is None and not adapters.is_same(domain, node.op_type, step.source, step.target):
+                if adapter is None and not kept:
                     raise RefusedError("this step has no rule yet", "relu-tools explain shows what changed")
                 try:
                     admitted = self._admit(node, following, version, next_opsets, scope, trace)
@@ -368,11 +465,35 @@ class Engine:
             if isinstance(admitted, list):
                 return admitted
             node, version, opsets = admitted, following, next_opsets
+            if version.has_body and version.since <= target <= version.last and self._is_wanted(version):
+                return self._expand_body(node, version, {**opsets, domain: target}, scope, trace)
         return [node]
+
+    def _is_wanted(self, version: schemas.Version) -> bool:
+        return self.expand(version.domain, version.op, self._depth > 0)
+
+    def _way(self, version: schemas.Version, up: bool) -> tuple:
+        """The step from a version up or down, the version that it leads to, and by what means it is taken."""
+        found = self._ways.get((version, up))
+        if found is None:
+            domain, op = version.domain, version.op
+            versions = schemas.history(domain, op)
+            place = versions.index(version) + (1 if up else -1)
+            following = versions[place] if place >= 0 else None
+            step = Step(op, version.since, following and following.since, domain)
+            found = self._ways[version, up] = (
+                step,
+                following,
+                adapters.find(domain, op, version.since, step.target),
+                adapters.has_body(domain, op, version.since),
+                following is not None and adapters.is_same(domain, op, version.since, following.since),
+            )
+        return found
 
     def _adapt(self, node, version, adapter, opsets, scope, trace) -> list[NodeProto] | None:
         """What an adapter makes of a node; None where it has no objection to it."""
         builder = self._builder(node, opsets, scope)
+        magnitudes.tell(scope, node)
         inputs, attributes = schemas.bind(node, version)
         made = adapter.function(builder, *inputs, **attributes)
         trace.by_type_alone &= not builder.asked_more
@@ -384,7 +505,7 @@ class Engine:
     def _admit(self, node, version, before, opsets, scope, trace) -> NodeProto | list[NodeProto]:
         """The node as `version` takes it: as it is, with defaults written out or left out, or by way of casts."""
         node = self._tidy(node, version, before, trace)
-        found = list(schemas.violations(node, version, scope.text, before, self._possible()))
+        found = list(schemas.violations(node, version, scope.text, before, self._possible))
         if not found:
             return node
         wide: dict[str, int] = {}
@@ -392,7 +513,7 @@ class Engine:
             text = violation.type
             dtype = TensorProto.DataType.Value(text[7:-1].upper()) if text.startswith("tensor(") else 0
             formal = next((f for f in (*version.inputs, *version.outputs) if f.var == violation.var), None)
-            route = casts.through(node.op_type, dtype, formal.types) if formal is not None and dtype else None
+            route = casts.through(node, dtype, formal.types, scope) if formal is not None and dtype else None
             if route is None:
                 raise _blocked(node, violation, self._possible())
             wide[violation.var] = route[0]
@@ -463,7 +584,7 @@ class Engine:
         trace.took(means, accuracy)
         trace.asked.extend((scope, name) for name in builder.asked)
         trace.initializers.extend(builder.initializers)
-        scope.define(builder.nodes, opsets)
+        scope.define(builder.nodes, opsets, instead=not schemas.history(schemas.normal(node.domain), node.op_type))
         if any(made.domain == "" for made in builder.nodes):
             self.needed.setdefault("", self.targets[""])
         self._branching |= builder.branching
@@ -500,54 +621,123 @@ class Engine:
     # --- functions and bodies --------------------------------------------------------
     def _call(self, node, key, scope, trace, index) -> list[NodeProto]:
         function = self.functions[key]
-        if not (self.inline_all or key in self.inline_also or self.expand(*key[:2], self._depth > 0)):
+        if not self._is_expanded(key, self._depth > 0):
             self._subgraphs(node, scope.opsets, scope, index)
-            self._called.setdefault(key, []).append([scope.type(name) if name else None for name in node.input])
+            if key not in self._called:
+                self._waiting.append(key)
+            self._called.setdefault(key, []).append((scope, tuple(node.input)))
             return [node]
-        if key in trace.calls:
-            cycle = " -> ".join(qualified(k[0], k[1]) for k in (*trace.calls[trace.calls.index(key) :], key))
-            raise _refusal(Step(node.op_type, None, None, key[0]), f"the function calls itself: {cycle}")
         self.inlined[key] = None
-        trace.calls += (key,)
-        result = self._expand(node, function, scope.opsets, scope, trace, "inlined", "exact")
-        trace.calls = trace.calls[:-1]
+        with self._within(key, Step(node.op_type, None, None, key[0])):
+            self._check_size(self._sizes[key])
+            return self._expand(node, function, scope.opsets, scope, trace, "inlined", "exact")
+
+    def _is_expanded(self, key: tuple, nested: bool) -> bool:
+        domain, op, _ = key
+        taken = schemas.exists(domain, op, self.targets.get(domain, 0))  # its name means an operator there
+        return taken or self.inline_all or key in self.inline_also or self.expand(domain, op, nested)
+
+    def _is_first_call(self, node: NodeProto) -> bool:
+        key = schemas.normal(node.domain), node.op_type, node.overload
+        return key in self.functions and key not in self._called
+
+    def _size(self, key: tuple) -> int:
+        """How many nodes a function expands to; a call of itself counts as none."""
+        self._sizes[key] = size = 0
+        for graph in graphs_in(self.functions[key]):
+            for node in graph.node:
+                called = schemas.normal(node.domain), node.op_type, node.overload
+                size += self._sizes[called] if called in self.functions and self._is_expanded(called, True) else 1
+        return size
+
+    def _check_size(self, nodes: int) -> None:
+        if nodes > max(MOST_EXPANDED, 64 * self.original.census.counts.total()):
+            raise RefusedError("the functions that it calls expand to more nodes than can be handled")
+
+    @contextlib.contextmanager
+    def _within(self, key: tuple, step: Step) -> Iterator[None]:
+        """Notes that a function's body is being put in, which must not call the function again."""
+        if key in self._calls:
+            cycle = " -> ".join(qualified(k[0], k[1]) for k in (*self._calls[self._calls.index(key) :], key))
+            raise _refusal(step, f"the function calls itself: {cycle}")
+        self._calls.append(key)
+        try:
+            yield
+        finally:
+            self._calls.pop()
+
+    def _has_place_taken(self, domain: str, op: str, opsets: Opsets, made: bool) -> bool:
+        """Whether a body takes the place of an operator that no schema defines.
+
+        One in a schema's domain, which an older runtime had there by itself, cannot follow that to another opset.
+        """
+        if (domain, op) not in self.bodies or schemas.history(domain, op):
+            return False
+        moves = domain in schemas.domains() and opsets.get(domain) != self.targets.get(domain)
+        return moves or self.expand(domain, op, made or self._depth > 0, foreign=True)
+
+    def _put_body(self, node, opsets, scope, trace) -> list[NodeProto]:
+        """The body of an operator that no schema defines in its place."""
+        domain = schemas.normal(node.domain)
+        step = Step(node.op_type, None, None, domain)
+        key = (domain, node.op_type, "")
+        with self._within(key, step):
+            try:
+                body = self.bodies.find(domain, node.op_type)
+                if body.traced:
+                    self.targets.setdefault("", body.opset)
+                    written = {**opsets, "": body.opset}
+                    builder = self._builder(node, written, scope)
+                    made = body.trace(builder, node)
+                    self._depth += 1
+                    try:
+                        result = self._replace(node, builder, made, written, scope, trace, body.means, "body")
+                    finally:
+                        self._depth -= 1
+                else:
+                    body.check(node)
+                    result = self._expand(node, body.proto, opsets, scope, trace, body.means, "body")
+            except RecursionError:
+                raise
+            except RefusedError as error:
+                advice = error.advice or "exclude it, and it stays as it is"
+                raise _refusal(step, error.reason, advice, error) from None
+            except Exception as error:
+                # A body is run on whatever the model holds, and a given one may do anything.
+                raise _refusal(step, f"its body fails: {type(error).__name__}: {error}") from error
+        self.replaced.add(domain)
         return result
 
     def _expand_body(self, node, version, opsets, scope, trace) -> list[NodeProto]:
         """The body that the node's schema defines, or ours that is exact, in its place."""
-        adapter = adapters.TABLE.get((version.domain, node.op_type, version.since, None))
-        if adapter is not None and adapter.instead_of_body:
-            written = {**opsets, version.domain: adapter.opset or version.since - 1}
-            return self._adapt(node, version, adapter, written, scope, trace) or [node]
-        made: list[NodeProto] = []
-        if node.op_type == "Range":
-            # Runtimes take vectors of one element for the scalars that Range asks for; its body does not.
-            builder = self._builder(node, opsets, scope)
-            scalars = [
-                name if scope.shape(name) == [] else builder.Reshape(name, np.zeros(0, np.int64)) for name in node.input
-            ]
-            made = [n for b in builder.nodes for n in self._lower(b, opsets, scope, trace, made=True)]
-            trace.initializers.extend(builder.initializers)
-            node = NodeProto(op_type="Range", name=node.name, input=scalars, output=node.output)
+        ours = adapters.body_of(version.domain, node.op_type, version.since)
+        if ours is not None:
+            written = {**opsets, version.domain: ours.opset or opsets[version.domain]}
+            self._depth += 1
+            try:
+                return self._adapt(node, version, ours, written, scope, trace) or [node]
+            finally:
+                self._depth -= 1
         types = [scope.type(name) if name else None for name in node.input]
         body = schema_body(node, version, opsets[version.domain], types)
-        return made + self._expand(node, body, opsets, scope, trace, "function body", "body")
+        return self._expand(node, body, opsets, scope, trace, "function body", "body", checked=True)
 
-    def _expand(self, node, function, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
+    def _expand(self, node, function, opsets, scope, trace, means, accuracy, checked=False) -> list[NodeProto]:
+        self._expanded += len(function.node)
+        self._check_size(self._expanded)
         instance = Instance(node, function, self.fresh)
         own = {schemas.normal(o.domain): o.version for o in function.opset_import}
-        for opset in function.opset_import:
-            domain = schemas.normal(opset.domain)
-            self.needed.setdefault(domain, self.targets.get(domain, opset.version))
+        for domain, version in own.items():
+            self.needed.setdefault(domain, self.targets.setdefault(domain, version))
         own = {**{domain: v for domain, v in opsets.items() if domain not in own}, **own}
         trace.took(means, accuracy)
         _inherit(node, instance.nodes)
-        scope.define(instance.nodes, own, instead=schemas.normal(node.domain) not in schemas.domains())
+        scope.define(instance.nodes, own, instead=not schemas.history(schemas.normal(node.domain), node.op_type))
         for name, type_ in instance.types.items():
             scope.types.setdefault(name, type_)
         self._depth += 1
         try:
-            return [n for made in instance.nodes for n in self._lower(made, own, scope, trace)]
+            return [n for made in instance.nodes for n in self._lower(made, own, scope, trace, checked=checked)]
         finally:
             self._depth -= 1
 
@@ -607,6 +797,8 @@ def legalize(
     ir_version: int,
     expand: Selection = NOTHING,
     inline_all: bool = False,
+    bodies: Bodies | None = None,
+    kind: Callable[..., Engine] = Engine,
 ) -> Engine:
     """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused."""
     also: set[tuple] = set()
@@ -615,8 +807,15 @@ def legalize(
         if work.functions and pristine is None and not inline_all:
             pristine = ModelProto()
             pristine.CopyFrom(work)
-        engine = Engine(
-            original, work, targets, ir_version=ir_version, expand=expand, inline_all=inline_all, inline_also=also
+        engine = kind(
+            original,
+            work,
+            targets,
+            ir_version=ir_version,
+            expand=expand,
+            inline_all=inline_all,
+            inline_also=also,
+            bodies=bodies,
         )
         try:
             engine.run()
@@ -683,6 +882,17 @@ def _leave_out_unused(builder: Builder, results: Sequence[str]) -> None:
     builder.initializers = [tensor for tensor in builder.initializers if tensor.name in wanted]
 
 
+def _types_given(function: FunctionProto, calls: list[tuple[Scope, tuple[str, ...]]]) -> dict[str, TypeProto | None]:
+    """The types of a function's inputs, where all calls give the same."""
+    given = [[scope.type(name) if name else None for name in names] for scope, names in calls]
+    types: dict[str, TypeProto | None] = {}
+    for k, name in enumerate(function.input):
+        texts = {str(call[k]) if k < len(call) else "" for call in given}
+        if len(texts) == 1 and given and k < len(given[0]) and given[0][k] is not None:
+            types[name] = given[0][k]
+    return types
+
+
 def _first(node: NodeProto) -> str:
     return next((name for name in node.output if name), node.op_type)
 
@@ -710,8 +920,9 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 def _inherit(node: NodeProto, made: Sequence[NodeProto]) -> None:
     """Metadata goes to every node made from a node; its name and doc string to the last one."""
-    for n in made:
-        n.metadata_props.extend(p for p in node.metadata_props if p.key not in {q.key for q in n.metadata_props})
+    if node.metadata_props:
+        for n in made:
+            n.metadata_props.extend(p for p in node.metadata_props if p.key not in {q.key for q in n.metadata_props})
     if made:
         made[-1].name = node.name
         if node.doc_string:

@@ -12,7 +12,8 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from relu_tools import irversion, schemas
-from relu_tools.facts import Model
+from relu_tools.bodies import Bodies
+from relu_tools.facts import Model, graphs_in
 from relu_tools.inlining import Selection
 from relu_tools.legalize import NOTHING, Engine, legalize
 from relu_tools.modelfile import ModelFile, open_model
@@ -56,6 +57,11 @@ def imported(model: ModelProto) -> dict[str, int]:
     return opsets or {"": 1}
 
 
+def count_nodes(model: ModelProto) -> int:
+    """The nodes of a model, those of subgraphs and functions included."""
+    return sum(len(graph.node) for top in (model.graph, *model.functions) for graph in graphs_in(top))
+
+
 def targets_of(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dict[str, int]:
     """The opset to reach of each domain that the model imports or that is asked for. Raises ValueError for no opset."""
     wanted = opset if isinstance(opset, Mapping) else {"": opset}
@@ -72,14 +78,23 @@ def targets_of(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dic
                 f"{schemas.newest(domain)}"
             )
         targets[domain] = version
-    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported; newer
-    # ones read older versions.
+    # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported. Newer
+    # ones read older versions, and a step up may refuse (a LabelEncoder with a key twice) or round (tree ensembles).
     if irversion.ML in opsets and irversion.ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
         targets[irversion.ML] = min(opsets[irversion.ML], irversion.ml_of_opset(targets[""]))
     return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
 
 
-def engine_on(original: Model, targets: Mapping[str, int], ir_version, selection: Selection = NOTHING) -> Engine:
+def engine_on(
+    original: Model,
+    targets: Mapping[str, int],
+    ir_version,
+    selection: Selection = NOTHING,
+    bodies: Bodies | None = None,
+    *,
+    inline_all: bool = False,
+    kind: Callable[..., Engine] = Engine,
+) -> Engine:
     """The engine after its run on a copy of the model, its `work`: what a conversion and its dry run have in common."""
     model, opsets = original.proto, original.opsets
     moves = any(opsets.get(domain) != version for domain, version in targets.items())
@@ -89,4 +104,13 @@ def engine_on(original: Model, targets: Mapping[str, int], ir_version, selection
     work = ModelProto()
     work.CopyFrom(model)
     old_reader = bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
-    return legalize(original, work, targets, ir_version=ir_after, expand=selection, inline_all=old_reader)
+    return legalize(
+        original,
+        work,
+        targets,
+        ir_version=ir_after,
+        expand=selection,
+        inline_all=inline_all or old_reader,
+        bodies=bodies,
+        kind=kind,
+    )

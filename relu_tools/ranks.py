@@ -38,7 +38,7 @@ def rank_of(node: NodeProto, rank: Ask, length: Ask) -> int | None:
         target = length(node.input[-1])
         own = rank(node.input[0]) if node.op_type == "Expand" else 0
         return None if target is None or own is None else max(target, own)
-    if node.op_type == "Range":
+    if node.op_type in ("Range", "Shape"):
         return 1
     if node.op_type in ("Flatten", "NonZero"):
         return 2

@@ -1,6 +1,6 @@
 """The operators' versions as data: what each takes, how a node binds to it, and what it would object to.
 
-Everything here comes from `onnx.defs`, read once per operator.
+Everything here comes from `onnx.defs`, read once per operator and when it is asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx import AttributeProto, NodeProto, defs, helper
 from relu_tools.report import RefusedError
 
 # Operators that were in use before they had a schema, and the version that their nodes meant.
-EXPERIMENTAL = {"ThresholdedRelu": 10}
+EXPERIMENTAL = {"LayerNormalization": 17, "ThresholdedRelu": 10}
 
 # An optimization hint of opset 1 that never had a part in the result.
 HINT = "consumed_inputs"
@@ -42,7 +42,7 @@ class Attribute:
     default: AttributeProto | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Version:
     """One version of an operator: its contract, and the first (`since`) and last opset at which it is in force."""
 
@@ -65,6 +65,12 @@ class Version:
     def output(self, index: int) -> Formal | None:
         return _formal(self.outputs, index)
 
+    @functools.cached_property
+    def has_types_of_its_own(self) -> bool:
+        """Whether an output has a type that no input binds."""
+        bound = {formal.var for formal in self.inputs if not formal.optional}
+        return any(formal.var not in bound or not formal.homogeneous for formal in self.outputs)
+
     @property
     def has_body(self) -> bool:
         return self.schema.has_function or self.schema.has_context_dependent_function
@@ -81,40 +87,37 @@ def normal(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
+@functools.cache
 def newest(domain: str = "") -> int:
     """The highest opset of a domain that the installed onnx knows."""
-    return (
-        defs.onnx_opset_version()
-        if domain == ""
-        else max((since for d, _, since in _index() if d == domain), default=0)
-    )
-
-
-@functools.cache
-def _index() -> dict[tuple[str, str, int], defs.OpSchema]:
-    return {(s.domain, s.name, s.since_version): s for s in defs.get_all_schemas_with_history()}
+    return defs.C.schema_version_map().get(domain, (0, 0))[1]
 
 
 @functools.cache
 def domains() -> frozenset[str]:
     """The domains that the installed onnx has schemas for."""
-    return frozenset(domain for domain, _, _ in _index())
+    return frozenset(defs.C.schema_version_map())
 
 
 @functools.cache
 def history(domain: str, op: str) -> tuple[Version, ...]:
     """All versions of an operator, oldest first; empty where no schema knows it."""
-    found = sorted((since, schema) for (d, name, since), schema in _names().get((domain, op), {}).items())
-    births = [since for since, _ in found] + [1 << 30]
-    return tuple(_read(schema, births[k + 1] - 1) for k, (_, schema) in enumerate(found))
+    versions: list[Version] = []
+    last = 1 << 30
+    while last > 0:
+        try:
+            schema = defs.get_schema(op, last, domain)
+        except defs.SchemaError:
+            break
+        versions.insert(0, _read(schema, last))
+        last = schema.since_version - 1
+    return tuple(versions)
 
 
 @functools.cache
-def _names() -> dict[tuple[str, str], dict[tuple[str, str, int], defs.OpSchema]]:
-    out: dict[tuple[str, str], dict] = {}
-    for key, schema in _index().items():
-        out.setdefault(key[:2], {})[key] = schema
-    return out
+def names(domain: str) -> frozenset[str]:
+    """The operators of a domain."""
+    return frozenset(schema.name for schema in defs.get_all_schemas_with_history() if schema.domain == domain)
 
 
 def _read(schema: defs.OpSchema, last: int) -> Version:
@@ -161,6 +164,16 @@ def at(domain: str, op: str, opset: int) -> Version | None:
     return None
 
 
+def exists(domain: str, op: str, opset: int) -> bool:
+    """Whether the standard has an operator at an opset.
+
+    A model-local function of its name is then none that a node calls: ONNX leaves it to runtimes, and those that there
+    are take the operator.
+    """
+    version = at(domain, op, opset)
+    return version is not None and not version.deprecated
+
+
 def meant_at(domain: str, op: str, opset: int) -> Version | None:
     """The version that a node of this opset means: the one in force, or the first for one from before its schema."""
     return at(domain, op, max(opset, EXPERIMENTAL.get(op, 0) if domain == "" else 0))
@@ -169,8 +182,7 @@ def meant_at(domain: str, op: str, opset: int) -> Version | None:
 @functools.cache
 def types_at(opset: int) -> frozenset[str]:
     """The type strings that some operator of ai.onnx produces or takes at an opset."""
-    names = {op for domain, op in _names() if domain == ""}
-    versions = [version for version in (at("", op, opset) for op in names) if version and not version.deprecated]
+    versions = [version for version in (at("", op, opset) for op in names("")) if version and not version.deprecated]
     return frozenset(t for version in versions for formal in (*version.inputs, *version.outputs) for t in formal.types)
 
 
@@ -243,6 +255,20 @@ def same_value(a: AttributeProto, b: AttributeProto) -> bool:
     return a.type == b.type and helper.get_attribute_value(a) == helper.get_attribute_value(b)
 
 
+def takes_all(version: Version, other: Version, types: frozenset[str]) -> bool:
+    """Whether `version` is legal wherever `other` is, neither having attributes, as far as values are of these types."""
+    if version.deprecated or version.attributes or version.max_outputs < other.max_outputs:
+        return False
+    pairs = [*zip(other.inputs, version.inputs, strict=False), *zip(other.outputs, version.outputs, strict=False)]
+    variables: dict[str, str] = {}  # what has one type here must have had one type there
+    return (
+        len(version.inputs) == len(other.inputs)
+        and version.min_inputs <= other.min_inputs
+        and all((a.optional, a.variadic, a.homogeneous) == (b.optional, b.variadic, b.homogeneous) for a, b in pairs)
+        and all((a.types & types) <= b.types and variables.setdefault(b.var, a.var) == a.var for a, b in pairs)
+    )
+
+
 # --- legality --------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class Violation:
@@ -258,12 +284,12 @@ def violations(
     version: Version,
     type_of: Callable[[str], str | None],
     before: Version | None = None,
-    possible: frozenset[str] = frozenset(),
+    possible: Callable[[], frozenset[str]] = frozenset,
 ) -> Iterator[Violation]:
     """What `version` objects to in `node`: inputs, outputs, attributes, and types where `type_of` tells them.
 
     A type that is not known is an objection where it could be one that `before`, the version that the node comes
-    from, admits and `version` does not; `possible` are the types that can occur in the result at all.
+    from, admits and `version` does not; `possible` gives the types that can occur in the result at all.
     """
     if version.deprecated:
         yield Violation(f"it is deprecated from opset {version.since} on")
@@ -312,7 +338,7 @@ def _type_violations(node, version, type_of, before, possible) -> Iterator[Viola
             continue
         found = type_of(name)
         if found is None:
-            if old is not None and (old.types & possible) - formal.types:
+            if old is not None and old.types - formal.types and (old.types & possible()) - formal.types:
                 yield Violation(f"the element type of '{name}' is not known")
         elif found not in formal.types:
             yield Violation(f"version {version.since} does not take {found} for '{formal.name}'", formal.var, found)
@@ -335,7 +361,7 @@ def type_text(proto: onnx.TypeProto) -> str | None:
     if kind == "map_type":
         key = onnx.TensorProto.DataType.Name(proto.map_type.key_type).lower()
         inner = type_text(proto.map_type.value_type)
-        return inner and f"map({key}, {inner})"
+        return inner and f"map({key},{inner})"
     return None
 
 

@@ -12,15 +12,16 @@ import bisect
 import functools
 import mmap
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import onnx
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 THRESHOLD = 1024
 """Bytes from which on a payload is taken out."""
-_SHAPE_LIMIT = 64 * 1024
+SHAPE_LIMIT = 64 * 1024
+"""Bytes up to which a tensor that may be a shape is never taken out."""
 _RESIDENT = 16 << 20
 _MAX_DEPTH = 100
 _PAYLOADS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
@@ -43,7 +44,25 @@ class Span(NamedTuple):
     size: int
 
 
-Piece = bytes | Span
+class Sized(Protocol):
+    """Bytes that lie elsewhere, such as a `Span`."""
+
+    @property
+    def size(self) -> int: ...
+
+
+Piece = bytes | Sized
+
+
+def token(salt: bytes, index: int) -> bytes:
+    """What stands for a payload."""
+    return b"~weight~%s%08x" % (salt, index)
+
+
+def read_token(data: bytes) -> tuple[bytes, int] | None:
+    """The salt and the index of a token; None where the bytes are no token, or not one alone."""
+    match = _TOKEN.fullmatch(data)
+    return (match[1], int(match[2], 16)) if match else None
 
 
 def take_out(model: Buffer, salt: bytes) -> tuple[bytes, list[Span]]:
@@ -57,23 +76,23 @@ def take_out(model: Buffer, salt: bytes) -> tuple[bytes, list[Span]]:
 
     def wanted(start: int, size: int, layout: Layout | None) -> bool:
         return size >= THRESHOLD and not (
-            layout is _TENSOR and size <= _SHAPE_LIMIT and _is_shape(model[start : start + size])
+            layout is _TENSOR and size <= SHAPE_LIMIT and is_shape(parse(onnx.TensorProto, model[start : start + size]))
         )
 
-    def token(start: int, size: int) -> list[Piece]:
+    def replaced(start: int, size: int) -> list[Piece]:
         nonlocal forgotten
         if start - forgotten > _RESIDENT and isinstance(model, mmap.mmap) and hasattr(model, "madvise"):
             # One touched byte can map 2 MiB, and what has been walked is not needed again.
             model.madvise(mmap.MADV_DONTNEED)
             forgotten = start
         spans.append(Span(start, size))
-        return [b"~weight~%s%08x" % (salt, len(spans) - 1)]
+        return [token(salt, len(spans) - 1)]
 
-    pieces = _rewrite(model, onnx.ModelProto, wanted, token)
+    pieces = _rewrite(model, onnx.ModelProto, wanted, replaced, THRESHOLD)
     return b"".join(piece for piece in pieces if isinstance(piece, bytes)), spans
 
 
-def put_in(skeleton: bytes, kind: type[message.Message], weight: Callable[[bytes, int], Span]) -> list[Piece]:
+def put_in(skeleton: bytes, kind: type[message.Message], weight: Callable[[bytes, int], Sized]) -> list[Any]:
     """The serialized message with each token replaced by `weight(salt, index)` and all lengths made right."""
     found = [match.start() for match in _TOKEN.finditer(skeleton)]
     if not found:
@@ -97,7 +116,26 @@ def put_in(skeleton: bytes, kind: type[message.Message], weight: Callable[[bytes
 
 def size(pieces: Sequence[Piece]) -> int:
     """What the pieces take together, in bytes."""
-    return sum(piece.size if isinstance(piece, Span) else len(piece) for piece in pieces)
+    return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
+
+
+def fields(buffer: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a message that protobuf can read: tag, where the length stands, content from where to where.
+
+    The content of a field without a length begins where the length would stand.
+    """
+    while position < end:
+        tag, position = _varint(buffer, position, end)
+        prefix = start = position
+        wire = tag & 7
+        if wire == _DELIMITED:
+            length, start = _varint(buffer, position, end)
+            position = start + length
+        elif wire == _VARINT:
+            _, position = _varint(buffer, position, end)
+        else:
+            position += 8 if wire == _FIXED64 else 4
+        yield tag, prefix, start, position
 
 
 def has_token(data: bytes) -> bool:
@@ -146,10 +184,9 @@ def _layout(kind: Any) -> Layout:
 _TENSOR = _layout(onnx.TensorProto.DESCRIPTOR)
 
 
-def _is_shape(tensor: bytes) -> bool:
+def is_shape(tensor: onnx.TensorProto) -> bool:
     """Shape inference fails where the values of an operand such as Reshape's have been taken out."""
-    parsed = parse(onnx.TensorProto, tensor)
-    return len(parsed.dims) <= 1 and parsed.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    return len(tensor.dims) <= 1 and tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
 @functools.cache
@@ -168,8 +205,13 @@ def _rewrite(
     kind: type[message.Message],
     wanted: Callable[[int, int, Layout | None], bool],
     replace: Callable[[int, int], list[Piece]],
+    least: int = 0,
 ) -> list[Piece]:
-    """The message in pieces, each payload that is wanted, in a sub-message that is wanted, replaced."""
+    """The message in pieces, each payload that is wanted, in a sub-message that is wanted, replaced.
+
+    What has fewer than `least` bytes is not wanted.
+    """
+    short = least > 0x7F
 
     def walk(position: int, end: int, layout: Layout, depth: int) -> list[Piece]:
         if depth > _MAX_DEPTH:
@@ -179,6 +221,12 @@ def _rewrite(
         while position < end:
             field = position
             tag = buffer[position]
+            if short and tag & 0x87 == _DELIMITED and (length := buffer[position + 1]) <= 0x7F:
+                # Most fields are nodes of a hundred bytes or so: nothing to look into.
+                position += 2 + length
+                if position > end:
+                    raise WireError(f"the field at byte {field} runs past the end")
+                continue
             position += 1
             if tag > 0x7F:
                 tag, position = _varint(buffer, field, end)
@@ -195,7 +243,7 @@ def _rewrite(
                 if tag in layout and wanted(position, length, layout[tag]):
                     inner = layout[tag]
                     new = replace(position, length) if inner is None else walk(position, after, inner, depth + 1)
-                    pieces += [buffer[kept:prefix], _encode(size(new)), *new]
+                    pieces += [buffer[kept:prefix], encode(size(new)), *new]
                     kept = after
                 position = after
             elif wire == _VARINT:
@@ -227,7 +275,7 @@ def _varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     raise WireError(f"the number before byte {position} has no end")
 
 
-def _encode(value: int) -> bytes:
+def encode(value: int) -> bytes:
     """`value` as a varint."""
     encoded = bytearray()
     while value > 0x7F:

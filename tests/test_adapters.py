@@ -197,6 +197,7 @@ def outcome(domain: str, case: Case) -> tuple[str, relu_tools.Conversion | None]
 
 # --- the tests -------------------------------------------------------------------------------
 def test_each_adapter_has_its_cases_and_each_file_its_adapter():
+    adapters.load_all()
     assert set(adapters.TABLE) == {step(name) for name in FILES if known(name)}
 
 

@@ -57,10 +57,10 @@ def steps(domain: str, op: str) -> list[Step]:
 def decided(step: Step) -> str:
     """What the engine does with a step, by the tables of rules and the schemas."""
     domain, op, source, target = step
-    if step in adapters.TABLE:
+    if adapters.find(*step):
         return "adapter"
     if target is None:
-        return "function body" if (domain, op, source) in adapters.BODIES else "refused"
+        return "function body" if adapters.has_body(domain, op, source) else "refused"
     if not adapters.is_same(domain, op, source, target):
         return "no rule"
     here, there = schemas.at(domain, op, source), schemas.at(domain, op, target)
@@ -86,6 +86,7 @@ def decided(step: Step) -> str:
 
 def covered() -> list[tuple[str, str]]:
     """The operators that some rule names."""
+    adapters.load_all()
     return sorted({rule[:2] for rule in (*adapters.TABLE, *adapters.SAME, *adapters.BODIES)})
 
 

@@ -1,0 +1,97 @@
+"""Which operators a model holds, and what element types its values can have at all: one look at each node."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from relu_tools import schemas
+
+# The types of what these hand on are those of values in their graphs.
+_OF_THEIR_GRAPHS = ("If", "Loop", "Scan")
+_TOLD = ("Cast", "Constant", "ConstantOfShape")
+_KNOWN = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+
+
+@dataclasses.dataclass(frozen=True)
+class Census:
+    """`counts` are the nodes of each operator, by domain and name, those in subgraphs and functions included.
+
+    `types` are the types that values can have, as schemas write them; None where that cannot be told.
+    """
+
+    counts: Counter[tuple[str, str]]
+    types: frozenset[str] | None
+
+
+def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
+    """Counts a model's operators and gathers the types that enter it or that its operators bring in."""
+    counts: Counter[tuple[str, str]] = Counter()
+    types: set[str | None] = {None} if model.functions else set()
+    waiting = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        here = Counter((node.domain, node.op_type) for node in graph.node)
+        counts.update(here)
+        if any(_may_have_attributes(*kind) for kind in here):
+            for node in graph.node:
+                if node.attribute:
+                    waiting.extend(attribute.g for attribute in node.attribute if attribute.HasField("g"))
+                    waiting.extend(graph for attribute in node.attribute for graph in attribute.graphs)
+                    if node.op_type in _TOLD:
+                        types.add(_text(told_type(node)))
+        if isinstance(graph, GraphProto):
+            types.update(schemas.type_text(info.type) for info in graph.input)
+            types.update(_text(tensor.data_type) for tensor in graph.initializer)
+            types.update(_text(tensor.values.data_type) for tensor in graph.sparse_initializer)
+    for domain, op in counts:
+        types |= _brought_in(schemas.normal(domain), op, opsets.get(schemas.normal(domain), 0))
+    return Census(counts, None if None in types else frozenset(types))  # type: ignore[arg-type]
+
+
+@functools.cache
+def _brought_in(domain: str, op: str, opset: int) -> frozenset[str | None]:
+    """The types that an operator's outputs can have whatever its inputs have; None among them where nobody knows."""
+    version = schemas.meant_at(domain, op, opset)
+    if version is None:
+        return frozenset({None})
+    if op in _OF_THEIR_GRAPHS or op in _TOLD:
+        # A ConstantOfShape without a value makes floats.
+        return frozenset({"tensor(float)"} if op == "ConstantOfShape" else ())
+    of_inputs = {formal.var for formal in version.inputs if formal.homogeneous and not formal.optional}
+    return frozenset(
+        type_
+        for formal in version.outputs
+        if formal.var not in of_inputs or not formal.homogeneous
+        for type_ in formal.types
+    )
+
+
+@functools.cache
+def _may_have_attributes(domain: str, op: str) -> bool:
+    versions = schemas.history(schemas.normal(domain), op)
+    return not versions or any(version.attributes for version in versions)
+
+
+def _text(dtype: int) -> str | None:
+    return schemas.tensor_text(dtype) if dtype in _KNOWN else None
+
+
+def told_type(node: NodeProto) -> int:
+    """The element type that a node's attributes tell of its output; 0 where they do not."""
+    attributes = {a.name: a for a in node.attribute if not a.ref_attr_name}
+    if node.op_type == "Cast" and "to" in attributes:
+        to = attributes["to"]
+        return to.i or dict(TensorProto.DataType.items()).get(to.s.decode("ascii", "replace").upper(), 0)
+    if node.op_type in ("Constant", "ConstantOfShape"):
+        if "value" in attributes:
+            return attributes["value"].t.data_type
+        for name, dtype in (("value_float", 1), ("value_int", 7), ("value_string", 8)):
+            if name in attributes or f"{name}s" in attributes:
+                return dtype
+        return TensorProto.FLOAT if node.op_type == "ConstantOfShape" else 0
+    return 0
