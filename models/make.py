@@ -118,6 +118,14 @@ def functions() -> onnx.ModelProto:
     """)
 
 
+def squareplus() -> onnx.ModelProto:
+    """An operator that only own_ops.py defines."""
+    return parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "own": 1]>
+        squareplus (float[N] x) => (float[N] y) { y = own.Squareplus(x) }
+    """)
+
+
 def digits() -> onnx.ModelProto:
     # It needs scikit-learn, the others do not.
     import digits as network
@@ -135,6 +143,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "thresholdedrelu_10.onnxtxt": lambda: thresholdedrelu(10, FLOATS),
     "thresholdedrelu_22.onnxtxt": lambda: thresholdedrelu(22, [*FLOATS, "bfloat16"]),
     "control.onnxtxt": control,
+    "squareplus.onnxtxt": squareplus,
     "functions.onnx": functions,
     "digits.onnx": digits,
 }

@@ -9,7 +9,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from relu_tools import irversion, schemas
 from relu_tools.facts import free_names
-from relu_tools.report import TELL_TYPE, RefusedError
+from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +26,16 @@ class Selection:
     primitive: bool = False
     missing_at: int | None = None
 
-    def __call__(self, domain: str, op: str, nested: bool = False) -> bool:
-        """Whether to expand an operator; `nested` where a body that was expanded calls it."""
+    def __call__(self, domain: str, op: str, nested: bool = False, foreign: bool = False) -> bool:
+        """Whether to expand an operator.
+
+        `nested` is for one that a body calls which was expanded, `foreign` for one that no opset has, nor the model.
+        """
         if (domain, op) in self.exclude:
             return False
-        if nested and self.primitive:
+        if nested and (self.primitive or foreign):
             return True
-        if self.missing_at is not None and not self._missing(domain, op, self.missing_at):
+        if self.missing_at is not None and not foreign and not self._missing(domain, op, self.missing_at):
             return False
         if self.domains is not None and domain not in self.domains:
             return False
@@ -96,8 +99,11 @@ def schema_body(
             chosen, filled.SerializeToString(), [(t or TypeProto()).SerializeToString() for t in types]
         )
         body = FunctionProto.FromString(data)
+        if not body.node:
+            raise RefusedError("its body cannot be built from the shapes that are known", TELL_SHAPE)
         if not any(schemas.normal(o.domain) == "" for o in body.opset_import):
-            body.opset_import.add(domain="", version=chosen)
+            # Another domain's body says nothing of ai.onnx: it is written in that of its day.
+            body.opset_import.add(domain="", version=schemas.newest() if version.domain else chosen)
     else:
         return None
     own = {a.name for a in body.attribute_proto}
