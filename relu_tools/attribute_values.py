@@ -1,13 +1,18 @@
-"""Strings that an attribute may hold, by version: the specification lists them in prose, and no checker reads that."""
+"""Values that an attribute may hold, by version: the specification lists them in prose, and no checker reads that."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Sequence
 
 import onnx
 
 _AUTO_PAD = {1: "NOTSET SAME_UPPER SAME_LOWER VALID"}
 _DIRECTION = {1: "forward reverse bidirectional"}
+_ACTIVATION = {
+    1: "Relu Tanh Sigmoid Affine LeakyRelu ThresholdedRelu ScaledTanh HardSigmoid Elu Softsign Softplus",
+}
 
 # Operator and attribute: the values from each version on.
 _VALUES: dict[tuple[str, str], dict[int, str]] = {
@@ -16,6 +21,7 @@ _VALUES: dict[tuple[str, str], dict[int, str]] = {
         for op in ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")
     },
     **{(op, "direction"): _DIRECTION for op in ("RNN", "LSTM", "GRU")},
+    **{(op, "activations"): _ACTIVATION for op in ("RNN", "LSTM", "GRU")},
     ("BitShift", "direction"): {11: "LEFT RIGHT"},
     ("Cast", "round_mode"): {24: "up down nearest"},
     ("CastLike", "round_mode"): {24: "up down nearest"},
@@ -39,6 +45,7 @@ _VALUES: dict[tuple[str, str], dict[int, str]] = {
     ("ScatterND", "reduction"): {16: "none add mul", 18: "none add mul max min"},
     ("SoftmaxCrossEntropyLoss", "reduction"): {12: "none sum mean"},
     ("SpaceToDepth", "mode"): {28: "DCR CRD"},
+    ("StringNormalizer", "case_change_action"): {10: "LOWER UPPER NONE"},
     ("TensorScatter", "mode"): {24: "linear circular"},
     ("TfIdfVectorizer", "mode"): {9: "TF IDF TFIDF"},
     ("Upsample", "mode"): {1: "nearest bilinear", 7: "nearest linear bilinear trilinear"},
@@ -51,14 +58,50 @@ def undefined_values(nodes: Sequence[onnx.NodeProto], opset: int) -> str:
 
 
 def _violations(nodes: Sequence[onnx.NodeProto], opset: int) -> Iterator[str]:
+    for node, attribute in _attributes(nodes):
+        versions = _VALUES.get((node.op_type, attribute.name), {})
+        version = max((v for v in versions if v <= opset), default=None)
+        if version is None:
+            continue
+        known = versions[version].split()
+        if attribute.strings:
+            # Names of activations are read without regard to case.
+            known = [*known, *map(str.lower, known), *map(str.upper, known)]
+        for value in attribute.strings or [attribute.s]:
+            if value.decode(errors="replace") not in known:
+                yield f"{node.op_type} has no {attribute.name}={value.decode(errors='replace')!r} at opset {opset}"
+
+
+def counted_from_the_back(nodes: Sequence[onnx.NodeProto], opset: int) -> str:
+    """A sentence about the first negative axis of which only a later version tells what it means, or ""."""
+    for node, attribute in _attributes(nodes):
+        if min((attribute.i, *attribute.ints)) < 0 and _only_from_the_front(node.op_type, attribute.name, opset):
+            return f"{node.op_type} counts {attribute.name} from the front alone at opset {opset}"
+    return ""
+
+
+def _attributes(nodes: Sequence[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, onnx.AttributeProto]]:
+    """Those of ai.onnx that hold a value of their own."""
     for node in nodes:
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _violations(attribute.g.node, opset)
-            versions = _VALUES.get((node.op_type, attribute.name)) if node.domain in ("", "ai.onnx") else None
-            version = max((v for v in versions or () if v <= opset), default=None)
-            if versions is None or version is None or attribute.ref_attr_name:
-                continue
-            value = attribute.s.decode(errors="replace")
-            if value not in versions[version].split():
-                yield f"{node.op_type} has no {attribute.name}={value!r} at opset {opset}"
+            for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                yield from _attributes(graph.node)
+            if node.domain in ("", "ai.onnx") and not attribute.ref_attr_name:
+                yield node, attribute
+
+
+@functools.cache
+def _only_from_the_front(op: str, name: str, opset: int) -> bool:
+    """Whether the text tells of negative axes only in a later version, and the default is none."""
+    if name not in ("axis", "axes", "scan_input_axes", "scan_output_axes") or not onnx.defs.has(op, opset):
+        return False
+    own = onnx.defs.get_schema(op, opset).attributes.get(name)
+    if own is None or own.default_value.i < 0 or _tells_of_the_back(own):
+        return False
+    later = (onnx.defs.get_schema(op, v).attributes for v in range(opset, onnx.defs.onnx_opset_version() + 1))
+    return any(_tells_of_the_back(attributes[name]) for attributes in later if name in attributes)
+
+
+def _tells_of_the_back(attribute: onnx.defs.OpSchema.Attribute) -> bool:
+    text = attribute.description.replace("non-negative", "")
+    return re.search(r"[Nn]egative|\[-r|from the back", text) is not None

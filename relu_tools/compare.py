@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ _MULTIPLES = {**BOUNDS, "judges": BOUNDS["rounding"], "model": BOUNDS["body"]}
 class Figures:
     """The worst seen of one output.
 
-    `max_abs`, `max_rel` and `max_ulp` are over the elements that are finite on both sides; `differing` and
-    `elements` count over all runs; `problem` says in words why an output is different, or is empty.
+    `max_abs`, `max_rel` and `max_ulp` are over the elements that are finite on both sides; `place` says where
+    `max_abs` was found; `differing` and `elements` count over all runs; `problem` says in words why an output is
+    different, or is empty. `histogram` counts the elements by the binary digits of their difference in ULP: equal
+    ones, those 1 apart, 2 to 3, 4 to 7 and so on. `nonfinite` counts NaN and infinities by where they stand, those
+    that stand alike first.
     """
 
     name: str
@@ -32,9 +36,17 @@ class Figures:
     elements: int = 0
     verdict: str = BIT_EXACT
     problem: str = ""
+    place: str = ""
+    histogram: list[int] = dataclasses.field(default_factory=list)
+    nonfinite: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, other: Figures) -> None:
         """Take in another run of the same output."""
+        if other.max_abs > self.max_abs:
+            self.place = other.place
+        self.histogram = [sum(counts) for counts in zip_longest(self.histogram, other.histogram, fillvalue=0)]
+        for pattern, count in other.nonfinite.items():
+            self.nonfinite[pattern] = self.nonfinite.get(pattern, 0) + count
         for field in ("max_abs", "max_rel", "max_ulp"):
             setattr(self, field, max(getattr(self, field), getattr(other, field)))
         self.differing += other.differing
@@ -91,12 +103,15 @@ def compare(name: str, before: Any, after: Any, bound: Bound, typical: float = 0
 
 
 def typical_size(value: Any) -> float:
-    """The median size of the finite elements that are not 0, 0 where there are none."""
+    """A size that three quarters of the finite elements that are not 0 do not exceed, 0 where there are none.
+
+    Not the median: half of a spectrum may be what rounding left of zeros.
+    """
     if not isinstance(value, np.ndarray) or not is_float(value.dtype):
         return 0.0
     sizes = np.abs(np.asarray(value.astype(np.float64)))
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-    return float(np.median(sizes)) if sizes.size else 0.0
+    return float(np.quantile(sizes, 0.75)) if sizes.size else 0.0
 
 
 def _compare(figures: Figures, before: Any, after: Any, bound: Bound, typical: float, where: str) -> None:
@@ -144,13 +159,21 @@ def _arrays(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Boun
     if not is_float(before.dtype):
         unequal = np.asarray(before != after)
         if not unequal.any():
+            figures.add(Figures(figures.name, histogram=[before.size]))
             return None
         if before.dtype.kind in "iu":
-            # In Python's integers, since the difference of two int64 may need 65 bits.
-            wrong = list(zip(before[unequal].tolist(), after[unequal].tolist(), strict=True))
-            figures.max_ulp = max(figures.max_ulp, max(abs(a - b) for a, b in wrong))
-            figures.max_abs = max(figures.max_abs, float(figures.max_ulp))
-            figures.max_rel = max(figures.max_rel, max(abs(a - b) / max(abs(a), 1) for a, b in wrong))
+            apart = _apart(before, after)
+            relative = apart / np.maximum(np.abs(before.astype(np.float64)), 1)
+            figures.add(
+                Figures(
+                    figures.name,
+                    float(apart.max()),
+                    float(relative.max()),
+                    int(apart.max()),
+                    place=_index(apart == apart.max()) + where,
+                    histogram=_histogram(apart),
+                )
+            )
         return _fail(figures, _first(before, after, unequal) + where, int(unequal.sum()))
     return _floats(figures, before, after, bound, typical, where)
 
@@ -164,6 +187,7 @@ def _floats(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Boun
     finite = np.asarray(np.isfinite(a) & np.isfinite(b))
     both_nan = np.isnan(a) & np.isnan(b)
     unequal = np.asarray(~((a == b) | both_nan))
+    figures.add(Figures(figures.name, nonfinite=_nonfinite(a, b), histogram=[int(np.sum(~unequal & finite))]))
     if not unequal.any():
         return None
     wild = np.asarray(unequal & ~finite)
@@ -178,11 +202,21 @@ def _floats(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Boun
     if not apart.any():
         return None
     with np.errstate(over="ignore"):
-        difference = np.abs(a - b)[apart]
+        difference = np.abs(a[apart] - b[apart])
     size = np.abs(a[apart])
-    figures.max_abs = max(figures.max_abs, float(difference.max()))
-    figures.max_rel = max(figures.max_rel, float((difference / np.maximum(size, float(info.smallest_normal))).max()))
-    figures.max_ulp = max(figures.max_ulp, ulps(before[apart], after[apart]))
+    steps = _steps(before[apart], after[apart])
+    greatest = apart.copy()
+    greatest[apart] = difference == difference.max()
+    figures.add(
+        Figures(
+            figures.name,
+            float(difference.max()),
+            float((difference / np.maximum(size, float(info.smallest_normal))).max()),
+            int(steps.max()),
+            place=_index(greatest) + where,
+            histogram=_histogram(steps),
+        )
+    )
     typical = max(typical, typical_size(before))
     allowed = multiple * (float(info.eps) * (size + typical) + float(info.smallest_subnormal))
     too_far = apart.copy()
@@ -193,16 +227,45 @@ def _floats(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Boun
     return None
 
 
+def _nonfinite(before: np.ndarray, after: np.ndarray) -> dict[str, int]:
+    nan, other_nan, infinite = np.isnan(before), np.isnan(after), np.isinf(before)
+    counts = {
+        "NaN in both": nan & other_nan,
+        "the same infinity in both": infinite & (before == after),
+        "NaN only before": nan & ~other_nan,
+        "NaN only after": other_nan & ~nan,
+        "infinite only before, or of the other sign": infinite & ~other_nan & (before != after),
+        "infinite only after": np.isinf(after) & np.isfinite(before),
+    }
+    return {pattern: int(where.sum()) for pattern, where in counts.items() if where.any()}
+
+
 def ulps(a: np.ndarray, b: np.ndarray) -> int:
     """The greatest number of representable values between finite elements of one floating type."""
-    width = a.dtype.itemsize * 8
+    return int(_steps(a, b).max())
+
+
+def _steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """For finite elements of one floating type the number of representable values from one to the other."""
 
     def ordered(x: np.ndarray) -> np.ndarray:
-        bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").astype(object if width == 64 else np.int64)
-        sign = 1 << (width - 1)
-        return np.where(bits >= sign, sign - bits, bits)
+        bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
+        return np.where(bits < 0, -(bits & ((1 << (8 * x.dtype.itemsize - 1)) - 1)), bits)
 
-    return int(np.max(np.abs(ordered(a) - ordered(b))))
+    return _apart(ordered(a), ordered(b))
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Differences of integers without their sign, as uint64: that of two int64 may need 64 bits."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64))
+
+
+def _histogram(apart: np.ndarray) -> list[int]:
+    return np.bincount(np.searchsorted(_POWERS, apart.ravel(), side="right")).tolist()
+
+
+_POWERS = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
 
 
 def _index(mask: np.ndarray) -> str:

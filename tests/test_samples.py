@@ -149,6 +149,62 @@ def test_sequences_and_optionals() -> None:
     assert any(f["o"] is None for f in sets) and any(f["o"] is not None for f in sets)
 
 
+def test_equal_and_neighbouring_values_take_part() -> None:
+    """Within an input, where the lower index may count, and between two, where an operator turns."""
+    sets = drawn("(float[N] a, float[N] b) => (bool[N] y) { y = LessOrEqual(a, b) }")
+    pairs = [(d.feeds["a"], d.feeds["b"]) for d in sets]
+    assert any((a == b).sum() > 1 and (a < b).any() for a, b in pairs)
+    assert any(len(set(a.tolist())) < a.size / 2 for a, _ in pairs)
+    close = np.concatenate([np.abs(a - b)[(a != b) & np.isfinite(a - b)] for a, b in pairs])
+    assert (close < 1e-6).any()
+
+
+@pytest.mark.parametrize("type_, narrow", [("int32", np.float32), ("int64", np.float64), ("uint64", np.float64)])
+def test_integers_that_a_float_cannot_tell_apart_meet(type_: str, narrow) -> None:
+    sets = drawn(f"({type_}[N] a, {type_}[N] b) => (bool[N] y) {{ y = Less(a, b) }}")
+    assert any(((d.feeds["a"] != d.feeds["b"]) & (d.feeds["a"].astype(narrow) == d.feeds["b"].astype(narrow))).any()
+               for d in sets)  # fmt: skip
+
+
+def test_sizes_of_values_that_show_an_epsilon_and_an_overflow() -> None:
+    sets = {d.what: d.feeds["x"] for d in draws({"x": tensor(TensorProto.FLOAT, (6, 6))}, overflow=False)}
+    assert np.abs(sets["small values"]).max() < 0.02
+    assert 88 < np.abs(sets["large values"]).max() < 1000
+
+
+def test_without_limits_no_number_is_near_the_greatest() -> None:
+    for kind in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        for draw in draws({"x": tensor(kind, ("N",))}, limits=False):
+            x = draw.feeds["x"]
+            assert not x[np.isfinite(x)].size or np.abs(x[np.isfinite(x)]).max() <= ml_dtypes.finfo(x.dtype).max / 8
+
+
+def test_dimensions_may_be_alike() -> None:
+    inputs = {"a": tensor(TensorProto.FLOAT, ("N",)), "b": tensor(TensorProto.FLOAT, ("M",))}
+    assert all(d.feeds["a"].shape == d.feeds["b"].shape for d in draws(inputs, alike=True))
+    assert any(d.feeds["a"].shape != d.feeds["b"].shape for d in draws(inputs))
+
+
+@pytest.mark.parametrize(
+    "text, name, wanted",
+    [
+        ("(float[2, 6] x, int64[P] p) => (float[A, B] y) { y = Pad(x, p) }", "p", 4),
+        ("(float[2, 6] x, int64[P] p) => (float[A, B] y) { a = Constant<value = int64[1] {0}>() y = Pad(x, p, , a) }",
+         "p", 2),
+        ("(float[2, 6] x, int64[P] p) => (float[A, B] y) { t = Transpose(x) y = Tile(t, p) }", "p", 2),
+        ("(float[1, 2, 3, 4] x, float[S] s) => (float[A, B, C, D] y) { y = Resize(x, , s) }", "s", 4),
+        ("(float[7] x, int64[S] s) => (float[A] y, float[B] z, float[C] w) { y, z, w = Split(x, s) }", "s", 3),
+        ("(float[2, 6] x, int64[S] s) => (float[A, B] y) { y = Expand(x, s) }", "s", 2),
+        ("(float[2, 6] x, int64[S] s) => (float[A, B] y) { y = ReduceMean(x, s) }", "s", 1),
+    ],
+)  # fmt: skip
+def test_lists_are_as_long_as_their_operator_wants(text: str, name: str, wanted: int) -> None:
+    parsed = graph(text)
+    known = {"t": (6, 2), "a": (1,)}
+    sets = draws({v.name: v.type for v in parsed.input}, uses=find_uses(parsed), known=known)
+    assert {d.feeds[name].shape for d in sets} == {(wanted,)}
+
+
 # Values that have a defined result
 
 
@@ -218,6 +274,21 @@ def test_shapes_axes_and_counts_can_be_run(text: str) -> None:
     known = {value.name for value in session.get_inputs()}
     for draw in drawn(text):
         session.run(None, {name: value for name, value in draw.feeds.items() if name in known})
+
+
+def test_text_becomes_a_number_only_if_it_is_one() -> None:
+    for to, kind in ((TensorProto.FLOAT, float), (TensorProto.INT32, int)):
+        for draw in drawn(f"(string[N] x) => (float[N] y) {{ y = Cast<to = {to}>(x) }}"):
+            assert len([kind(text) for text in draw.feeds["x"].tolist()]) == draw.feeds["x"].size
+
+
+def test_lengths_of_rows_and_boxes() -> None:
+    for draw in drawn("(float[4, 3] x, int64[3] l) => (float[4, 3] y) { y = ReverseSequence(x, l) }"):
+        assert (draw.feeds["l"] >= 1).all() and (draw.feeds["l"] <= 4).all()
+    text = "(float[1, 4, 4] b, float[1, 1, 4] s) => (int64[A, 3] y) { y = NonMaxSuppression(b, s) }"
+    for draw in drawn(text):
+        boxes = draw.feeds["b"]
+        assert (boxes[..., :2] < boxes[..., 2:]).all() and boxes.min() >= 0
 
 
 def test_uses_are_found_inside_subgraphs() -> None:
