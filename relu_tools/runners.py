@@ -65,7 +65,11 @@ class OnnxRuntime:
     def __init__(self, model: onnx.ModelProto, path: str | None = None):
         import onnxruntime
 
+        from .kernels import without_kernel
+
         self.name = f"onnxruntime {onnxruntime.__version__}"
+        if op := without_kernel(model):
+            raise CannotRun(f"onnxruntime has no kernel for {op} of this type, and its body is not equal to it")
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
@@ -75,6 +79,7 @@ class OnnxRuntime:
                 path or model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
+            _raise_if_out_of_memory(error)
             raise CannotRun(_one_line(error)) from error
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +99,9 @@ class OnnxRuntime:
                 results = [self._unwrap(value) for value in self.session.run_with_ort_values(names, values)]
         except Missing as error:
             raise CannotRun(_one_line(error)) from error
+        except Exception as error:
+            _raise_if_out_of_memory(error)
+            raise
         return dict(zip(names, results, strict=True))
 
     @staticmethod
@@ -142,10 +150,11 @@ def _ort_name(dtype: np.dtype) -> str:
 class Reference:
     """The reference evaluator with the operators of `legacy`; it refuses versions whose meaning it has not."""
 
+    name = "reference evaluator"
+
     def __init__(self, model: onnx.ModelProto, path: str | None = None):
         from .legacy import evaluator
 
-        self.name = "reference evaluator"
         if path is not None:
             model = onnx.load(path)
         try:
@@ -162,6 +171,12 @@ class Reference:
         return dict(zip(self.evaluator.output_names, results, strict=True))
 
 
+def _raise_if_out_of_memory(error: Exception) -> None:
+    """onnxruntime has no exception of its own for that, and what failed for want of memory is no finding."""
+    if any(words in str(error) for words in ("bad_alloc", "bad allocation", "Failed to allocate memory")):
+        raise MemoryError from error
+
+
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else text[:300] + " ..."
@@ -169,6 +184,10 @@ def _one_line(error: BaseException) -> str:
 
 # For Python and its imports in the child, on a busy machine; its first line says that it is ready.
 _START_SECONDS = 120
+
+
+# What a job runs at the moment, and how often one is tried again.
+RUNNING, _MOST_DEATHS = "running.json", 3
 
 
 def run_jobs(
@@ -181,12 +200,22 @@ def run_jobs(
     """The answers to `jobs`, in order, from a child process with `folder` as its working place.
 
     A job that kills the child, or takes it longer than `seconds`, is answered with {"error": why}; a new child
-    goes on with the next one. `progress` is called with the number done and the number of all.
+    goes on with the next one. A job that died of one of its runs, which it leaves in the file RUNNING, is first
+    tried again, told of its "deaths". `memory_mb` is what jobs may take beside the runtimes themselves. `progress` is
+    called with the number done and the number of all.
     """
     answers: list[dict[str, Any]] = []
+    deaths: list[Any] = []
     while len(answers) < len(jobs):
-        (folder / "jobs.json").write_text(json.dumps(jobs[len(answers) :]))
-        for answer in _one_child(folder, len(jobs) - len(answers), seconds, memory_mb):
+        first, *rest = jobs[len(answers) :]
+        (folder / "jobs.json").write_text(json.dumps([{**first, "deaths": deaths}, *rest]))
+        for answer in _one_child(folder, len(rest) + 1, seconds, memory_mb):
+            running = folder / RUNNING
+            if answer.pop("died", False) and running.exists() and len(deaths) < _MOST_DEATHS:
+                deaths = [*deaths, json.loads(running.read_text())]
+                running.unlink()
+                break
+            deaths = []
             answers.append(answer)
             if progress:
                 progress(len(answers), len(jobs))
@@ -223,7 +252,7 @@ def _one_child(folder: Path, count: int, seconds: float, memory_mb: int | None) 
                     yield {"error": f"took more than {allowed:g} s"}
                     return
                 if not line.endswith(b"\n"):
-                    yield {"error": _death(child, errors)}
+                    yield {"error": _death(child, errors), "died": True}
                     return
                 if number:
                     yield json.loads(line)
@@ -246,8 +275,13 @@ def _limit_memory(megabytes: int) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limit = megabytes << 20 if megabytes else total
+        page = os.sysconf("SC_PAGE_SIZE")
+        limit = page * os.sysconf("SC_PHYS_PAGES")
+        if megabytes:
+            # What is loaded takes address space of its own, most of it untouched.
+            if importlib.util.find_spec("onnxruntime"):
+                importlib.import_module("onnxruntime")
+            limit = (megabytes << 20) + int(Path("/proc/self/statm").read_text().split()[0]) * page
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
@@ -256,9 +290,9 @@ def main() -> None:
     folder, memory = Path(sys.argv[1]), int(sys.argv[2])
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        _limit_memory(memory)
         from .judging import judge_job
 
+        _limit_memory(memory)
         answers.write("{}\n")
         answers.flush()
         for job in json.loads((folder / "jobs.json").read_text()):
@@ -266,7 +300,7 @@ def main() -> None:
             try:
                 answer = judge_job(job, folder)
             except MemoryError:
-                answer = {"error": "ran out of the memory that it was given"}
+                answer = {"error": "ran out of memory" + (f": {memory} MB were allowed" if memory else "")}
             except NotImplementedError as error:
                 answer = {"error": _one_line(error)}
             except Exception as error:  # one job must not take the others with it

@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
+from . import inputs as given_inputs
+from . import textformats
 from .compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED, WITHIN_ROUNDING, Figures, worst
+from .locating import Located
+from .opening import AnyModel, opened
 from .report import ModelFileError
 from .runners import run_jobs
+from .writing import write_model
 
 # The newest IR that the oldest supported onnx and onnxruntime both read; it holds every element type of theirs.
 _IR_VERSION = 10
@@ -42,14 +46,24 @@ class Rewrite:
     functions: Sequence[onnx.FunctionProto] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Sets of inputs that were run: `what` they are, how many, and of what type and shape each input by its name."""
+
+    what: str
+    sets: int
+    inputs: dict[str, str]
+
+
 @dataclasses.dataclass
 class Verification:
     """What running both forms showed; true where they are equal.
 
     `verdict` is "bit-exact", "within rounding", "different" or "not verified"; `figures` holds the worst of each
     output; `judges` ran the form before and the one after; `runs` counts the sets of inputs on which both gave a
-    result; `reason` says why it was not verified, or where the forms differ. `parts` are the verifications of
-    the single rewrites, by name.
+    result, and `drawn` says what these were; `reason` says why it was not verified, or where the forms differ.
+    `located` is where two whole models part, if that was asked for. `parts` are the verifications of the single
+    rewrites, by name.
     """
 
     verdict: str
@@ -59,6 +73,8 @@ class Verification:
     runs: int = 0
     reason: str = ""
     parts: list[tuple[str, Verification]] = dataclasses.field(default_factory=list)
+    drawn: list[Drawn] = dataclasses.field(default_factory=list)
+    located: Located | None = None
 
     def __bool__(self) -> bool:
         return self.verdict in (BIT_EXACT, WITHIN_ROUNDING)
@@ -67,7 +83,9 @@ class Verification:
         """As plain dictionaries and lists, ready for `json.dumps`."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["equal"] = bool(self)
-        fields["figures"] = [dataclasses.asdict(figures) for figures in self.figures]
+        for key in ("figures", "drawn"):
+            fields[key] = [dataclasses.asdict(entry) for entry in fields[key]]
+        fields["located"] = dataclasses.asdict(self.located) if self.located else None
         fields["judges"] = list(self.judges)
         fields["parts"] = [{"name": name, **part.to_dict()} for name, part in self.parts]
         return fields
@@ -99,34 +117,56 @@ class Verification:
 
 
 def verify(
-    before: str | Path | onnx.ModelProto,
-    after: str | Path | onnx.ModelProto,
+    before: AnyModel,
+    after: AnyModel,
     *,
     seed: int = 0,
-    inputs: Sequence[Mapping[str, np.ndarray]] | None = None,
+    inputs: Sequence[given_inputs.Given] | None = None,
+    locate: bool = False,
     seconds: float = 120,
     memory_mb: int | None = None,
 ) -> Verification:
     """Compare two whole models on random inputs and special values, or on `inputs` where those are given.
 
-    They run in a child process that may take `seconds` and `memory_mb` (all of the machine's if None). Inputs
-    and outputs are matched by name, or in order where the names differ. Raises `ModelFileError`.
+    A model is a path, a ModelProto or an onnx_ir.Model. A set of `inputs` has values by name, or is an .npz file or a
+    folder with input_0.pb and so on. They run in a child process that may take `seconds`, and `memory_mb` beside what
+    it has loaded before it sees them (all of the machine's if None). Inputs and outputs are matched by name, or in
+    order where the names differ. `locate` finds the first value at which models that differ part.
+    Raises `ModelFileError`, also for inputs that the models do not take.
     """
     with tempfile.TemporaryDirectory(prefix="relu_tools") as temporary:
         folder = Path(temporary)
-        job = {
-            "before": _on_disk(before, folder / "before.onnx"),
-            "after": _on_disk(after, folder / "after.onnx"),
+        graph, path = on_disk(before, folder / "before" / "model.onnx")
+        _, other_path = on_disk(after, folder / "after" / "model.onnx")
+        job: dict[str, Any] = {
+            "before": path,
+            "after": other_path,
             "accuracy": "model",
             "seed": seed,
             "seconds": seconds * 0.6,
+            "locate": locate,
         }
         if inputs is not None:
-            job["inputs"] = [_save_feeds(feeds, folder / f"inputs{i}") for i, feeds in enumerate(inputs)]
+            sets = enumerate(_checked(given, number, graph) for number, given in enumerate(inputs))
+            job["inputs"] = [given_inputs.save(values, folder / f"inputs{number}") for number, values in sets]
         (answer,) = run_jobs([job], folder, seconds, memory_mb)
+        if "parting" in answer:
+            # With limits of its own, so that the verdict stands whatever comes of it.
+            (second,) = run_jobs([{**job, "parting": answer["parting"]}], folder, seconds, memory_mb)
+            if "error" in second:
+                answer["reason"] += f"; where they part was not found: {second['error']}"
+            answer["located"] = second.get("located")
     if "unreadable" in answer:
         raise ModelFileError(answer["unreadable"])
     return _from_answer(answer, seed)
+
+
+def _checked(given: given_inputs.Given, number: int, graph: onnx.GraphProto) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return given_inputs.check(given, graph, f"the given inputs {number}")
+    own = {tensor.name for tensor in graph.initializer}
+    values = given_inputs.read(given, {value.name: value.type for value in graph.input if value.name not in own})
+    return given_inputs.check(values, graph, str(given))
 
 
 def verify_rewrites(
@@ -169,7 +209,7 @@ def verify_rewrites(
                 }
             )
         answers = run_jobs(jobs, folder, seconds, memory_mb, progress)
-    parts = [(r.name, _from_answer(answers[n], seed)) for r, n in zip(rewrites, numbers, strict=True)]
+    parts = [(r.name, _part(r, answers[n], seed)) for r, n in zip(rewrites, numbers, strict=True)]
     return _overall(parts, seed)
 
 
@@ -186,11 +226,30 @@ def _runs(parts: list[tuple[str, Verification]]) -> int:
     return sum(part.runs for _, part in parts)
 
 
+def _part(rewrite: Rewrite, answer: dict[str, Any], seed: int) -> Verification:
+    """An answer with the names of this rewrite, where that of an equal one was run."""
+    part = _from_answer({**answer, "names": [name for name in rewrite.inputs if name not in rewrite.constants]}, seed)
+    for figures, name in zip(part.figures, rewrite.outputs, strict=False):
+        figures.name = name
+    return part
+
+
 def _from_answer(answer: dict[str, Any], seed: int) -> Verification:
     if "error" in answer:
         return Verification(NOT_VERIFIED, seed=seed, reason=answer["error"])
-    figures = [Figures(**fields) for fields in answer["figures"]]
-    return Verification(answer["verdict"], figures, tuple(answer["judges"]), seed, answer["runs"], answer["reason"])
+    return Verification(
+        verdict=answer["verdict"],
+        figures=[Figures(**fields) for fields in answer["figures"]],
+        judges=tuple(answer["judges"]),
+        seed=seed,
+        runs=answer["runs"],
+        reason=answer["reason"],
+        drawn=[
+            Drawn(entry["what"], entry["sets"], dict(zip(answer["names"], entry["inputs"], strict=True)))
+            for entry in answer.get("drawn", ())
+        ],
+        located=Located.from_dict(answer["located"]) if answer.get("located") else None,
+    )
 
 
 # From rewrites and files to models
@@ -290,33 +349,18 @@ def _rename_graph(graph: onnx.GraphProto, outer: dict[str, str]) -> None:
     graph.name, graph.doc_string = "g", ""
 
 
-def _on_disk(model: str | Path | onnx.ModelProto, target: Path) -> str:
-    """The path of a binary model file: the given one, or `target` once it has been written."""
-    if not isinstance(model, onnx.ModelProto):
-        path = Path(model).resolve()
-        if not path.is_file():
-            raise ModelFileError(f"{model} is not a file")
-        if path.suffix.lower() in (".onnx", ".pb", ".ort"):
-            return str(path)
-        try:
-            model = onnx.load(path)
-        except Exception as error:
-            raise ModelFileError(f"{path} cannot be read as a model: {error}") from error
-    try:
-        target.write_bytes(model.SerializeToString())
-    except ValueError:  # over protobuf's 2 GB
+def on_disk(model: Any, target: Path) -> tuple[onnx.GraphProto, str]:
+    """The graph, perhaps without its weights, and a binary file with the model: its own, or else `target`."""
+    file, _ = opened(model)
+    if file.base is None:
+        file = dataclasses.replace(file, base=Path())
+    if file.path is not None and file.path.suffix.lower() not in textformats.FORMATS and file.is_unchanged():
+        return file.model.graph, str(file.path.resolve())
+    target.parent.mkdir()
+    if file.origin is None and file.model.ByteSize() >= 1 << 31:
         copy = onnx.ModelProto()
-        copy.CopyFrom(model)
+        copy.CopyFrom(file.model)
         onnx.save(copy, target, save_as_external_data=True, location=target.name + ".data")
-    return str(target)
-
-
-def _save_feeds(feeds: Mapping[str, np.ndarray], stem: Path) -> dict[str, str]:
-    """Every value as a TensorProto file, which unlike .npy knows all element types."""
-    stem.mkdir()
-    paths = {}
-    for number, (name, value) in enumerate(feeds.items()):
-        path = stem / f"{number}.pb"
-        path.write_bytes(onnx.numpy_helper.from_array(np.asarray(value)).SerializeToString())
-        paths[name] = str(path)
-    return paths
+    else:
+        write_model(file, target)
+    return file.model.graph, str(target)

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,14 @@ class IRVersion(click.ParamType):
 
 
 output_option = click.option("-o", "--output", "target", metavar="OUT", help="The file to write.")
-force_option = click.option("--force", is_flag=True, help="Overwrite OUT, even if it is MODEL.")
+external_data_option = click.option(
+    "--external-data",
+    metavar="keep|copy|embed|FILE",
+    help="Data in other files: leave it there, copy it, take it into OUT, or put all large tensors into FILE, "
+    "which lies beside OUT. By default it is left where OUT is in the same folder, and copied where not.",
+)
+in_place_option = click.option("--in-place", is_flag=True, help="Write the result over MODEL.")
+force_option = click.option("--force", is_flag=True, help="Overwrite files, even MODEL.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, help="For the inputs of the verification.")
 
@@ -88,6 +95,15 @@ def source(model: str) -> str:
 def beside(model: str, tag: str) -> str:
     path = Path(model)
     return model if model == "-" else str(path.with_name(f"{path.stem}{tag}{path.suffix}"))
+
+
+def check_in_place(model: str, in_place: bool, others: Mapping[str, Any]) -> None:
+    """Says what does not go together with --in-place."""
+    given = [option for option, value in others.items() if value is not None]
+    if in_place and given:
+        raise click.UsageError(f"--in-place writes over MODEL, and {given[0]} elsewhere", click.get_current_context())
+    if in_place and model == "-":
+        raise click.UsageError("standard input cannot be written over", click.get_current_context())
 
 
 def check_target(target: str, force: bool) -> None:
