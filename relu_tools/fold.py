@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +131,8 @@ OPERATORS: dict[str, Callable[[dict[str, Any], _Inputs], np.ndarray | None]] = {
     "Mul": _binary(operator.mul),
     "Div": _binary(_divide),
     "Neg": lambda attributes, inputs: -inputs[0],  # type: ignore[operator]
+    "Ceil": lambda attributes, inputs: np.ceil(inputs[0]),  # type: ignore[arg-type]
+    "Max": lambda attributes, inputs: functools.reduce(np.maximum, inputs),  # type: ignore[arg-type]
     "Equal": lambda attributes, inputs: None if attributes.get("broadcast") else np.equal(inputs[0], inputs[1]),
     "Where": lambda attributes, inputs: np.where(*inputs),
     "Identity": lambda attributes, inputs: inputs[0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 BOUNDS = {"exact": (0, 0), "rounding": (16, 4), "body": (64, 8)}
@@ -13,7 +14,7 @@ output's typical element where that is larger; for types of 32 bits and more, an
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step between neighbouring versions of an operator; `None` is "does not exist yet"."""
+    """One step between neighbouring versions of an operator, or one of them; `None` is "does not exist yet"."""
 
     op: str
     source: int | None
@@ -24,6 +25,8 @@ class Step:
         name = qualified(self.domain, self.op)
         if self.source is None:
             return f"{name} (unknown to the schemas)"
+        if self.source == self.target:
+            return f"{name} {self.source}"
         return f"{name} {self.source} to {'before its birth' if self.target is None else self.target}"
 
 
@@ -62,6 +65,15 @@ class Change:
         return f"{self.node}: {qualified(self.domain, self.op)} became {', '.join(self.nodes)} ({how})"
 
 
+def added(changes: Sequence[Change]) -> dict[str, int]:
+    """How many nodes of each operator rewrites add to a model, those left out that they take away; most first."""
+    count: Counter[str] = Counter()
+    for change in changes:
+        count.update(op for op in change.nodes if op not in ("initializer", "nothing"))
+        count[qualified(change.domain, change.op)] -= 1
+    return {op: number for op, number in count.most_common() if number > 0}
+
+
 @dataclasses.dataclass
 class Report:
     """What became of a model.
@@ -84,6 +96,7 @@ class Report:
     no_longer_overridable: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     verification: Any = None
+    timing: Any = None
 
     def groups(self) -> list[tuple[Change, int]]:
         """Changes of one kind together, each kind with its first node and how many there are."""
@@ -97,10 +110,14 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries and lists, ready for `json.dumps`."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "verification"}
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("verification", "timing")
+        }
         fields["changes"] = [
             {**dataclasses.asdict(change), "ulp_bound": list(BOUNDS[change.accuracy])} for change in self.changes
         ]
+        fields["operators_added"] = added(self.changes)
+        fields["timing"] = dataclasses.asdict(self.timing) if self.timing is not None else None
         fields["verification"] = self.verification.to_dict() if self.verification is not None else None
         return fields
 

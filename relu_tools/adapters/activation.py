@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper
 
-from relu_tools.adapters import FLOATS, KEEP, adapter, same
+from relu_tools.adapters import FLOATS, KEEP, adapter, body, same
 from relu_tools.adapters.logical import lay
 from relu_tools.report import RefusedError
 
@@ -95,6 +95,7 @@ def _rounded(value: float) -> float:
 
 
 @adapter("Celu", 12, None, accuracy="rounding")
+@body("Celu", 12, 28)
 def celu(op, X, *, alpha):
     """12 is its first version.
 

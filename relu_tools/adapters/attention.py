@@ -86,7 +86,9 @@ def attention_padding(op, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_se
 
     The mask leaves out the other keys.
     """
-    short = attn_mask and isinstance(size(op, attn_mask, op.rank(attn_mask) - 1), int)
+    width = op.shape(attn_mask)[-1] if attn_mask else None
+    # A size that only has a name may be less than that of all keys, unless that has the same.
+    short = attn_mask and (past_key or not isinstance(width, str) or width != (op.known_shape(K) or [None] * 2)[-2])
     if not nonpad_kv_seqlen and not short:
         return KEEP
     keys = _Keys(op, Q, K, past_key, nonpad_kv_seqlen)

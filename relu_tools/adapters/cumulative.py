@@ -6,7 +6,8 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper
 
-from relu_tools.adapters import FLOATS, adapter
+from relu_tools import fold
+from relu_tools.adapters import FLOATS, adapter, body
 from relu_tools.adapters.gathering import along, as_int64
 from relu_tools.adapters.indexing import arange, from_front, known_size, scalar, size
 from relu_tools.adapters.shapes import blank
@@ -16,11 +17,13 @@ FIRST = np.iinfo(np.int64).min
 
 # --- Range ---------------------------------------------------------------------------------
 @adapter("Range", 11, None, opset=13)
+@body("Range", 11, opset=13)
 def range_of_numbers(op, start, limit, delta):
     """11 is its first version.
 
     It is start + i * delta for i from 0 on, integers in int64 and floats in double, and rounded once. Its length is
-    computed as runtimes do it: the difference in the type itself, the quotient in double.
+    computed as runtimes do it: the difference in the type itself, the quotient in double. Where all is known, so are
+    the numbers.
     """
     dtype = op.dtype(start)
     wide = T.DOUBLE if dtype in FLOATS else T.INT64
@@ -34,11 +37,27 @@ def range_of_numbers(op, start, limit, delta):
     else:
         start, limit, delta = (op.Cast(x, to=wide) if dtype != wide else x for x in (start, limit, delta))
         count = _quotient(op, op.Sub(limit, start), delta)
-    numbers = arange(op, op.Reshape(op.Max(count, np.int64(0)), np.array([1])))
+    count = op.Reshape(op.Max(count, np.int64(0)), np.array([1]))
+    known = op.known(count)
+    numbers = arange(op, int(known[0]) if known is not None and known[0] <= fold.LIMIT else count)
     numbers = numbers if wide == T.INT64 else op.Cast(numbers, to=wide)
     numbers = numbers if _is(op, delta, 1) else op.Mul(numbers, delta)
     numbers = numbers if _is(op, start, 0) else op.Add(numbers, start)
-    return numbers if dtype == wide else op.Cast(numbers, to=dtype)
+    numbers = numbers if dtype == wide else op.Cast(numbers, to=dtype)
+    whole = numbers if isinstance(numbers, np.ndarray) else op.known(numbers)
+    return numbers if whole is None else op.Identity(whole)
+
+
+@body("Range", 27, opset=13)
+def range_by_stash(op, start, limit, delta, *, stash_type):
+    """27 adds float16 and bfloat16, counted in the type that `stash_type` names.
+
+    The function body computes the length in float, whatever the type.
+    """
+    dtype = op.dtype(start)
+    if dtype not in (T.FLOAT16, T.BFLOAT16):
+        return range_of_numbers(op, start, limit, delta)
+    return op.Cast(range_of_numbers(op, *(op.Cast(x, to=stash_type) for x in (start, limit, delta))), to=dtype)
 
 
 def _scalar(op, value):

@@ -122,7 +122,7 @@ def _float_mod(op, a, b):
     return op.Where(defined, _with_sign(op, rest, a), np.float64(np.nan))
 
 
-# --- the error function and the hyperbolic ones ------------------------------------------------
+# --- the error function, angles and the hyperbolic ones ------------------------------------------------
 # erf(x) / x as a quotient of polynomials in x^2, up to 4 with a relative error of 9e-12; lowest coefficient first.
 # fmt: off
 ERF_OVER = (
@@ -161,16 +161,54 @@ def _polynomial(op, x, coefficients):
     return result
 
 
+@adapter("Asin Acos Atan", 7, None, accuracy="rounding", opset=13)
+def inverse_trigonometric(op, input):
+    """7 is their first version.
+
+    They are arctangents, a series in double of an angle that is halved twice.
+    """
+    return _in_double(op, input)
+
+
 @adapter("Sinh Cosh Asinh Acosh Atanh", 9, None, accuracy="rounding", opset=13)
 def hyperbolic(op, input):
     """9 is their first version.
 
     They are computed in double from exponentials and logarithms, in forms that lose no digits to cancellation.
     """
+    return _in_double(op, input)
+
+
+def _in_double(op, input):
     dtype = op.dtype(input)
     x = input if dtype == T.DOUBLE else op.Cast(input, to=T.DOUBLE)
     result = FORMS[op.type](op, x)
     return result if dtype == T.DOUBLE else op.Cast(result, to=dtype)
+
+
+def _atan(op, x):
+    one, sized = np.float64(1), op.Abs(x)
+    steep = op.Greater(sized, one)
+    size = op.Where(steep, op.Div(one, sized), sized)
+    # Of half the angle the tangent is t / (1 + sqrt(1 + t^2)).
+    halves, tangent = np.float64(4), size
+    for _ in range(2):
+        divisor = op.Add(one, op.Sqrt(op.Add(one, op.Mul(tangent, tangent))))
+        halves, tangent = op.Div(halves, divisor), op.Div(tangent, divisor)
+    series = _polynomial(op, op.Mul(tangent, tangent), [(-1) ** k / (2 * k + 1) for k in range(12)])
+    angle = op.Mul(size, op.Mul(halves, series))
+    return _with_sign(op, op.Where(steep, op.Sub(np.float64(np.pi / 2), angle), angle), x)
+
+
+def _asin(op, x):
+    one = np.float64(1)
+    return _atan(op, op.Div(x, op.Sqrt(op.Mul(op.Sub(one, x), op.Add(one, x)))))
+
+
+def _acos(op, x):
+    one = np.float64(1)
+    half = _atan(op, op.Sqrt(op.Div(op.Sub(one, x), op.Add(one, x))))
+    return op.Add(half, half)
 
 
 def _exponentials(op, x):
@@ -232,4 +270,13 @@ def _with_sign(op, size, x):
     return op.Mul(size, op.Sub(one, op.Add(minus, minus)))
 
 
-FORMS = {"Sinh": _sinh, "Cosh": _cosh, "Asinh": _asinh, "Acosh": _acosh, "Atanh": _atanh}
+FORMS = {
+    "Acos": _acos,
+    "Asin": _asin,
+    "Atan": _atan,
+    "Sinh": _sinh,
+    "Cosh": _cosh,
+    "Asinh": _asinh,
+    "Acosh": _acosh,
+    "Atanh": _atanh,
+}

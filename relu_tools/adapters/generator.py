@@ -23,6 +23,19 @@ same("Range", 11, 27)
 
 
 # --- Constant --------------------------------------------------------------------------------
+@adapter("Constant", 19, 13)
+@adapter("Constant", 13, 12)
+def constant_list(op, *, value_floats, value_ints, value_strings, **others):
+    """Both can hold a list of numbers or strings, but the shape inference of releases up to 1.10 takes it for a scalar.
+
+    Runtimes of that time do not load it; it becomes the tensor that it stands for.
+    """
+    for given, dtype in ((value_floats, np.float32), (value_ints, np.int64), (value_strings, object)):
+        if given is not None:
+            return op.Constant(value=numpy_helper.from_array(np.asarray(op.value(given), dtype)))
+    return KEEP
+
+
 @adapter("Constant", 12, 11)
 def constant_tensor(
     op,

@@ -29,10 +29,12 @@ def arange(op, count):
         ones = op.ConstantOfShape(count, value=numpy_helper.from_array(np.ones(1, np.int64)))
         return op.Reshape(op.NonZero(ones), np.array([-1]))
     # Each turn of a Loop hands out its number; the first Loop must carry something along.
-    count = scalar(op, count)
+    count = scalar(op, op.places(count))
     formals = [helper.make_tensor_type_proto(dtype, []) for dtype in (T.INT64, T.BOOL, T.INT64)]
     body = op.branch(lambda turn, go_on, carried: (go_on, carried, turn), formals)
-    return op.Reshape(op.Loop(count, None, count, body=body, outputs=2)[1], np.array([-1]))
+    numbers = op.places(op.Loop(count, None, count, body=body, outputs=2)[1])
+    op.tell(numbers, T.INT64, [numbers])
+    return numbers
 
 
 def scalar(op, value):

@@ -6,10 +6,8 @@ import numpy as np
 from onnx import TensorProto as T
 
 from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
-from relu_tools.report import RefusedError
 
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-LARGEST_EXACT = 2**53  # up to here every integer is a double
 
 same("Add Sub Mul Div", 1, 6, 7, 13, 14)
 same("Greater Less", 1, 7, 9, 13)
@@ -53,8 +51,8 @@ SWAPPED = {
 def broadcast_one_way(op, A, B):
     """7 broadcasts as numpy does; before it B is laid along axes of A that follow each other.
 
-    Where A is the smaller one the operands change places, or it is added to zeros of B's shape. Shapes that are not
-    known are refused.
+    Where A is the smaller one the operands change places, or it is added to zeros of B's shape. Where it is not known
+    which dimensions are 1, both are repeated as often as the other one's size says. The ranks must be known.
     """
     shapes = op.known_shape(A), op.known_shape(B)
     if shapes[0] is not None and shapes[0] == shapes[1] and None not in shapes[0]:
@@ -77,14 +75,15 @@ def lay(op, make, A, B, a, b):
     """`make` of A and B, which have these shapes, with B laid along axes of A.
 
     Dimensions of 1 are taken away from B, and A is turned so that the others follow each other. Where A has a 1 and B
-    has not, A is repeated, if the size is known.
+    has not, A is repeated.
     """
     aligned = [1] * (len(a) - len(b)) + b
     inner = [k for k, dim in enumerate(aligned) if dim != 1]
     repeats = [aligned[k] if k in inner and a[k] == 1 else 1 for k in range(len(a))]
     a = [dim if times == 1 else times for dim, times in zip(a, repeats, strict=True)]
     if any(aligned[k] is None or aligned[k] != a[k] for k in inner) or not all(isinstance(n, int) for n in repeats):
-        raise RefusedError(f"before 7 an operand cannot be broadcast like this: {op.shape(A)} with {b}")
+        new = list(range(len(a) - len(b)))
+        return make(*_spread(op, A, op.Unsqueeze(B, axes=new) if new else B, len(a)))
     if any(times != 1 for times in repeats):
         A = op.Tile(A, np.array(repeats))
     between = range(inner[0], inner[-1] + 1) if inner else []
@@ -97,6 +96,17 @@ def lay(op, make, A, B, a, b):
     perm = inner + [k for k in range(len(a)) if k not in inner]
     turned = make(op.Transpose(A, perm=perm), B, broadcast=1, axis=0)
     return op.Transpose(turned, perm=np.argsort(perm))
+
+
+def _spread(op, A, B, rank):
+    """Both operands in the result's shape: along an axis of 1 each is repeated as often as the other one is long."""
+    ones = np.ones(rank, np.int64)
+    sizes = op.Shape(A), op.Shape(B)
+    spread = []
+    for operand, own, other in ((A, *sizes), (B, *sizes[::-1])):
+        is_one = op.Cast(op.Equal(own, ones), to=T.INT64)
+        spread.append(op.Tile(operand, op.Add(op.Mul(is_one, op.Sub(other, ones)), ones)))
+    return spread
 
 
 @adapter("Add Sub Mul Div", 6, 1)
@@ -151,9 +161,8 @@ def compare(op, A, B):
     if op.dtype(A) not in WIDE_INTEGERS:
         return KEEP
     a, b = op.Cast(A, to=T.DOUBLE), op.Cast(B, to=T.DOUBLE)
-    for value in (op.known(A), op.known(B)):
-        if value is not None and all(abs(int(v)) < LARGEST_EXACT for v in value.ravel()):
-            return op.again(a, b)
+    if op.in_double(A) or op.in_double(B):
+        return op.again(a, b)
     difference = op.Cast(op.Cast(op.Sub(A, B), to=T.INT64), to=T.DOUBLE)
     equal = op.Not(op.Or(op.Greater(a, b), op.Less(a, b)))
     return op.Or(op.again(a, b), op.And(equal, op.again(difference, np.float64(0))))

@@ -53,7 +53,7 @@ def pad_attributes(op, data, pads, constant_value, *, mode):
     dtype, known = op.dtype(data), op.known(pads)
     given = constant_value if mode == "constant" else None
     value = op.known(given) if given else np.zeros(1)
-    floats = schemas.tensor_text(dtype) in FLOATS_OF_2 or casts.through("Pad", dtype, FLOATS_OF_2) is not None
+    floats = schemas.tensor_text(dtype) in FLOATS_OF_2 or casts.exactly("Pad", dtype, FLOATS_OF_2) is not None
     if known is None or value is None or not floats or np.float32(value) != value:
         return _gathered(op, data, pads, given, mode)
     return op.Pad(data, pads=known, mode=mode, value=float(value.reshape(-1)[0]))
@@ -109,6 +109,10 @@ def _of_all_axes(op, data, pads, axes):
     return np.concatenate([given.reshape(-1), zero])[places.reshape(-1)]
 
 
+# More are computed by the model, when it runs.
+MOST_PLACES = 1 << 20
+
+
 # --- padding by Gather -------------------------------------------------------------------------
 def _gathered(op, data, pads, value, mode):
     """Along each axis, the data at the places that the padding leads to; a constant lies in the place behind them."""
@@ -121,7 +125,7 @@ def _gathered(op, data, pads, value, mode):
             if begin == end == 0:
                 continue
         length = known_size(op, data, axis)
-        if length is not None and known is not None:
+        if length is not None and known is not None and length + abs(begin) + abs(end) <= MOST_PLACES:
             places = _places(length, begin, end, mode)
         else:
             places = _computed_places(op, size(op, data, axis), begin, end, mode)
@@ -144,8 +148,8 @@ def _computed_places(op, length, begin, end, mode):
     length, begin, end = (np.array([x]) if isinstance(x, int) else x for x in (length, begin, end))
     before, after = _from_zero(op, begin, zero), _from_zero(op, end, zero)
     first, cut = (_from_zero(op, -x if isinstance(x, np.ndarray) else op.Neg(x), zero) for x in (begin, end))
-    count = op.Sub(op.Sub(length, first), cut)
-    place = op.Sub(arange(op, op.Add(op.Add(count, before), after)), before)
+    count = op.places(op.Sub(op.Sub(length, first), cut))
+    place = op.places(op.Sub(arange(op, op.Add(op.Add(count, before), after)), before))
     last = op.Sub(count, one)
     if mode == "constant":
         inside = op.And(op.Not(op.Less(place, zero)), op.Less(place, count))
@@ -153,13 +157,13 @@ def _computed_places(op, length, begin, end, mode):
     if mode == "edge":
         place = _from_zero(op, op.Where(op.Less(last, place), last, place), zero)
     elif mode == "wrap":
-        place = op.Sub(place, op.Mul(op.Div(place, count), count))
+        place = op.places(op.Sub(place, op.Mul(op.Div(place, count), count)))
         place = op.Where(op.Less(place, zero), op.Add(place, count), place)
     else:
         # To the last place and back again, and so on; a single one is repeated.
         period, place = op.Add(last, last), op.Abs(place)
         period = op.Where(op.Less(period, one), one, period)
-        place = op.Sub(place, op.Mul(op.Div(place, period), period))
+        place = op.places(op.Sub(place, op.Mul(op.Div(place, period), period)))
         place = op.Sub(last, op.Abs(op.Sub(place, last)))
     return op.Add(place, first)
 

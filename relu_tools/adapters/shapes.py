@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto as T
 
-from relu_tools.adapters import KEEP, adapter, same
-from relu_tools.adapters.indexing import END, from_front, known_size
+from relu_tools.adapters import KEEP, WIDE_INTEGERS, adapter, same
+from relu_tools.adapters.indexing import END, arange, from_front, known_size
 from relu_tools.report import RefusedError
 
 same("Expand", 8, 13)
@@ -41,9 +41,44 @@ def reshape_input(op, data, *, shape):
 def reshape_attribute(op, data, shape):
     """5 has the shape as an input, 1 as an attribute.
 
-    It must be a constant.
+    Where it is no constant, the data are gathered in a vector's places, which are laid out in that shape.
     """
-    return op.Reshape(data, shape=op.const(shape).tolist())
+    known = op.known(shape)
+    if known is not None or op.length(shape) == 0:
+        return op.Reshape(data, shape=[] if known is None else known.tolist())
+    dims = _dimensions(op, data, shape)
+    sizes = [op.Squeeze(op.Slice(dims, starts=[k], ends=[k + 1]), axes=[0]) for k in range(op.length(shape))]
+    along = [op.Cast(arange(op, op.Cast(size, to=T.INT64)), to=T.DOUBLE) for size in sizes]
+    places = along[0]
+    for rank in range(1, len(sizes)):
+        # The number of a place, one axis further: what it was times the size, plus that along the axis.
+        more = op.Unsqueeze(along[rank], axes=[0])
+        times = op.Add(op.Mul(more, ZERO, broadcast=1), sizes[rank], broadcast=1)
+        before = op.Unsqueeze(places, axes=[rank])
+        ones = op.Add(op.Mul(before, ZERO, broadcast=1), ONE, broadcast=1)
+        places = op.MatMul(op.Concat(before, ones, axis=rank), op.Concat(times, more, axis=0))
+    return op.Gather(op.Reshape(data, shape=[-1]), op.Cast(places, to=T.INT64))
+
+
+ZERO, ONE = np.float64(0), np.float64(1)
+
+
+def _dimensions(op, data, shape):
+    """The dimensions that a shape asks for, in double: 0 copies one of the data, -1 takes what is left of them."""
+    count, asked = op.length(shape), op.Cast(shape, to=T.DOUBLE)
+    given = op.Cast(op.Shape(data), to=T.DOUBLE)
+    if op.rank(data) < count:
+        given = op.Concat(given, np.zeros(count - op.rank(data)), axis=0)
+    given = op.Slice(given, starts=[0], ends=[count])
+    copied = op.Sub(np.ones(count), op.Min(op.Abs(asked), np.ones(count)))
+    asked = op.Add(asked, op.Mul(copied, given))
+    left = op.Max(op.Neg(asked), np.zeros(count))
+    others = op.ReduceProd(op.Cast(op.Add(asked, op.Add(left, left)), to=T.INT64), keepdims=1)
+    others = op.Squeeze(op.Max(op.Cast(others, to=T.DOUBLE), np.ones(1)), axes=[0])  # 0 leaves nothing for the -1
+    rest = op.Div(op.Cast(op.Size(data), to=T.DOUBLE), others)
+    dims = op.Add(asked, op.Mul(left, op.Add(rest, ONE), broadcast=1))
+    op.tell(dims, T.DOUBLE, [count])
+    return dims
 
 
 @adapter("Reshape", 14, 13)
@@ -123,6 +158,7 @@ def _squeezed(op, data, axes, rank, count):
         return np.zeros(0, np.int64)
     stays = op.Mul(_others(op, axes, rank), np.arange(rank, 0, -1, dtype=np.float32))
     _, order = op.TopK(stays, np.array([rank - count]), outputs=2)
+    op.tell(order, T.INT64, [rank - count])
     return op.Gather(op.Shape(data), order)
 
 
@@ -209,6 +245,8 @@ def tile_one_axis(op, input, repeats):
     """
     dtype, known = op.dtype(input), op.known(repeats)
     wide = dtype if dtype in (T.FLOAT, T.DOUBLE) else HOLDS.get(dtype)
+    if dtype in WIDE_INTEGERS and op.in_double(input):
+        wide = T.DOUBLE
     if wide is None:
         raise RefusedError(f"before 6 Tile takes floats, and none holds {T.DataType.Name(dtype).lower()}")
     result = input if wide == dtype else op.Cast(input, to=wide)
@@ -238,7 +276,7 @@ def depth_to_space(op, input, *, blocksize, mode):
     """
     if mode == "DCR":
         return op.DepthToSpace(input, blocksize=blocksize)
-    order = np.arange(_channels(op, input)).reshape(-1, blocksize**2).T.reshape(-1)
+    order = np.arange(channels_of(op, input)).reshape(-1, blocksize**2).T.reshape(-1)
     return op.DepthToSpace(op.Gather(input, order, axis=1), blocksize=blocksize)
 
 
@@ -250,11 +288,11 @@ def space_to_depth(op, input, *, blocksize, mode):
     """
     if mode == "DCR":
         return op.SpaceToDepth(input, blocksize=blocksize)
-    order = np.arange(_channels(op, input) * blocksize**2).reshape(blocksize**2, -1).T.reshape(-1)
+    order = np.arange(channels_of(op, input) * blocksize**2).reshape(blocksize**2, -1).T.reshape(-1)
     return op.Gather(op.SpaceToDepth(input, blocksize=blocksize), order, axis=1)
 
 
-def _channels(op, value) -> int:
+def channels_of(op, value) -> int:
     channels = known_size(op, value, 1)
     if channels is None:
         raise RefusedError(f"the number of channels of '{value}' is not known", "give it in the model's value_info")

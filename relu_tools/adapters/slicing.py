@@ -7,6 +7,7 @@ from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, adapter, same
 from relu_tools.adapters.indexing import END, arange, gathered, known_size, size
+from relu_tools.magnitudes import PLACES
 from relu_tools.report import RefusedError
 
 same("Slice", 10, 11, 13)
@@ -93,16 +94,16 @@ def _gathered(op, data, starts, ends, axes, steps):
     top = _plus(op, lengths, bottom)
     first = starts
     if not (_is(starts, 0) and _is(bottom, 0)):
-        first = _at_most(op, _at_least(op, _counted(op, starts, lengths), np.array(0)), top)
+        first = op.places(_at_most(op, _at_least(op, _counted(op, starts, lengths), np.array(0)), top))
     last = _at_most(op, _at_least(op, _counted(op, ends, lengths), bottom), top)
     way = last if _is(first, 0) else op.Sub(last, first)
     count = op.Add(op.Div(op.Sub(way, sign), steps), ONE) if not _is(steps, 1) else way
-    count = op.Where(op.Less(ZERO, _times(op, way, sign)), count, ZERO)
+    count = op.places(op.Where(op.Less(ZERO, _times(op, way, sign)), count, ZERO))
     if not isinstance(axes, np.ndarray):
         axes, first, count, steps = _on_each_axis(op, data, axes, first, count, steps)
     for k, axis in enumerate(axes):
         begin, many, step = (_element(op, of, k) for of in (first, count, steps))
-        data = gathered(op, data, _plus(op, _times(op, arange(op, many), step), begin), axis)
+        data = gathered(op, data, _plus(op, op.places(_times(op, arange(op, many), step)), begin), axis)
     return data
 
 
@@ -142,9 +143,15 @@ def _at_most(op, values, high):
 
 def _int64(op, given):
     """An array where it is a constant, else a value."""
-    known = op.known(given)
+    known, far = op.known(given), 2**PLACES
     if known is not None:
-        return known.reshape(-1).astype(np.int64)
+        known = known.reshape(-1).astype(np.int64)
+        return known if _is(known, END) or op.version("Add") >= 6 else np.clip(known, -far, far)
+    if given and op.version("Add") < 6:
+        # What is beyond every length stays so.
+        limit = np.full(known_size(op, given, 0) or (), np.float64(far))
+        near = op.Min(op.Max(op.Cast(given, to=T.DOUBLE), -limit), limit)
+        return op.places(op.Cast(near, to=T.INT64))
     return op.Cast(given, to=T.INT64) if given and op.dtype(given) != T.INT64 else given
 
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from onnx import TensorProto as T
 
-from relu_tools.adapters import adapter
+from relu_tools.adapters import adapter, body
 from relu_tools.adapters.indexing import size
 from relu_tools.adapters.interpolation import WIDE, Numpy
 from relu_tools.adapters.sampling import along, counted, number, on
@@ -168,6 +168,7 @@ COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "Bla
 
 
 @adapter("HannWindow HammingWindow BlackmanWindow", 17, None, accuracy="rounding")
+@body("HannWindow HammingWindow BlackmanWindow", 17, opset=16)
 def window(op, size, *, output_datatype, periodic):
     """17 is their first version.
 
