@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from relu_tools.compatibility import Compatibility, check
     from relu_tools.conversion import Conversion, Inlining, VerificationError, convert, convert_version, inline
+    from relu_tools.difference import Difference, diff
     from relu_tools.explanation import explain
     from relu_tools.report import Change, ConversionError, ModelFileError, Refusal, Report, Step
     from relu_tools.verification import Verification, verify
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "compatibility": ("Compatibility", "check"),
     "conversion": ("Conversion", "Inlining", "VerificationError", "convert", "convert_version", "inline"),
+    "difference": ("Difference", "diff"),
     "explanation": ("explain",),
     "report": ("Change", "ConversionError", "ModelFileError", "Refusal", "Report", "Step"),
     "verification": ("Verification", "verify"),
@@ -25,6 +27,7 @@ __all__ = [
     "Compatibility",
     "Conversion",
     "ConversionError",
+    "Difference",
     "Inlining",
     "ModelFileError",
     "Refusal",
@@ -35,6 +38,7 @@ __all__ = [
     "check",
     "convert",
     "convert_version",
+    "diff",
     "explain",
     "inline",
     "verify",

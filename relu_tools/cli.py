@@ -8,13 +8,14 @@ them, so that help comes at once.
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from relu_tools.commands import check, convert, explain, inline, verify
+from relu_tools.commands import check, convert, diff, explain, inline, runtimes, verify
 from relu_tools.commands.shared import STATUS, Failure
 from relu_tools.report import ModelFileError
 
@@ -31,6 +32,8 @@ class _Commands(click.Group):
             # Names in a model may hold what the terminal's encoding has not.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
+        with contextlib.suppress(ValueError):  # only the main thread may
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             status = super().main(*args, **{"prog_name": "relu-tools", **extra, "standalone_mode": False})
         except click.Abort:
@@ -49,6 +52,11 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with _sentences():
             return super().invoke(ctx)
+
+
+def _terminate(number: int, _: object) -> None:
+    """Ends as an exception does, which removes what is half written."""
+    sys.exit(128 + number)
 
 
 @contextlib.contextmanager
@@ -93,7 +101,9 @@ def main(ctx: click.Context) -> None:
       relu-tools convert net.onnx --opset 13    writes net.opset13.onnx
       relu-tools inline net.onnx --op Relu      writes net.inlined.onnx
       relu-tools verify net.onnx net.opset13.onnx
+      relu-tools diff net.onnx net.opset13.onnx
       relu-tools explain Relu 14 13
+      relu-tools runtimes                       what `check --runtime` and `convert --for` know
 
     Each command has a --help with examples.
     """
@@ -101,5 +111,5 @@ def main(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for module in (convert, inline, check, verify, explain):
+for module in (convert, inline, check, verify, diff, explain, runtimes):
     main.add_command(module.command)

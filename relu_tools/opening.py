@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx
 from onnx import ModelProto, TensorProto
@@ -22,7 +22,7 @@ from relu_tools.report import ModelFileError
 if TYPE_CHECKING:
     import onnx_ir  # noqa: F401
 
-AnyModel = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
+AnyModel: TypeAlias = "str | os.PathLike[str] | ModelProto | onnx_ir.Model"
 
 
 def opened(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relu_tools.report import BOUNDS, ConversionError, Refusal, Report, qualified
+from relu_tools.report import BOUNDS, ConversionError, Report, qualified
 
 if TYPE_CHECKING:
-    from relu_tools.compatibility import Compatibility
     from relu_tools.verification import Verification
 
-_ACCURACY = {
+ACCURACY = {
     "exact": "exact",
     "rounding": f"within rounding, {BOUNDS['rounding'][0]} ULP",
     "body": f"equal by definition, {BOUNDS['body'][0]} ULP",
@@ -31,26 +30,38 @@ def printable(text: str) -> str:
 # --- convert and inline --------------------------------------------------------------------
 def transformed(report: Report, source: str, target: str, how: str) -> str:
     """What a conversion or an inlining did, for the reader; `how` is its way of verifying."""
-    rows = [("opset", ", ".join(_opsets(report))), ("IR version", _from_to(report.ir_before, report.ir_after))]
-    rewritten = len(report.changes)
-    rows.append(
-        ("nodes", f"{_from_to(report.nodes_before, report.nodes_after)}: {report.kept} kept, {rewritten} rewritten")
-    )
+    told = what_was_done(report)
+    rows = told[:_NUMBERS]
     for change, count in report.groups():
-        how_far = f"{', '.join(change.means)}; {_ACCURACY[change.accuracy]}"
-        became = _counted(change.nodes) or "nothing"
+        how_far = f"{', '.join(change.means)}; {ACCURACY[change.accuracy]}"
+        became = counted(change.nodes)
         rows.append(("", f"{count} x {qualified(change.domain, change.op)} became {became} ({how_far})"))
+    rows += told[_NUMBERS:]
+    rows += [("run time", str(report.timing))] if report.timing is not None else []
+    rows.append(("verdict", _verdict(report, how)))
+    lines = [f"{_name(source, 'standard input')} -> {_name(target, 'standard output')}"]
+    lines += [f"  {title:<11}{text}" for title, text in rows]
+    return printable("\n".join(lines))
+
+
+_NUMBERS = 3
+
+
+def what_was_done(report: Report) -> list[tuple[str, str]]:
+    """The report but for its rewrites and its verification: opset, IR version and nodes, then what there is to say."""
+    nodes = _from_to(report.nodes_before, report.nodes_after)
+    rows = [
+        ("opset", ", ".join(_opsets(report))),
+        ("IR version", _from_to(report.ir_before, report.ir_after)),
+        ("nodes", f"{nodes}: {report.kept} kept, {len(report.changes)} rewritten"),
+    ]
     lists = {
         "inlined": report.inlined_functions,
         "untouched": [f"domain {domain}, which is not known" for domain in report.unknown_domains],
         "fixed": [f"initializer {name} can no longer be overridden" for name in report.no_longer_overridable],
         "note": report.notes,
     }
-    rows += [(title, ", ".join(entries)) for title, entries in lists.items() if entries]
-    rows.append(("verdict", _verdict(report, how)))
-    lines = [f"{_name(source, 'standard input')} -> {_name(target, 'standard output')}"]
-    lines += [f"  {title:<11}{text}" for title, text in rows]
-    return printable("\n".join(lines))
+    return rows + [(title, ", ".join(entries)) for title, entries in lists.items() if entries]
 
 
 def without_effect(ops: Iterable[str], report: Report) -> list[str]:
@@ -70,8 +81,9 @@ def _from_to(before: int | None, after: int | None) -> str:
     return str(before) if before == after else f"{before or none} to {after or none}"
 
 
-def _counted(ops: Sequence[str]) -> str:
-    return ", ".join(op if count == 1 else f"{count} {op}" for op, count in Counter(ops).items())
+def counted(ops: Sequence[str]) -> str:
+    """Operators, each once and with its number."""
+    return ", ".join(op if count == 1 else f"{count} {op}" for op, count in Counter(ops).items()) or "nothing"
 
 
 def _name(path: str, stream: str) -> str:
@@ -82,9 +94,14 @@ def _verdict(report: Report, how: str) -> str:
     verification = report.verification
     if verification is not None:
         return verdict(verification)
+    return f"NOT VERIFIED: {unverified(report, how)}" if report.changes or how == "off" else unverified(report, how)
+
+
+def unverified(report: Report, how: str) -> str:
+    """Why a conversion or an inlining comes without a verification."""
     if how == "off":
-        return "NOT VERIFIED: --verify off"
-    return "NOT VERIFIED: no change can be run alone" if report.changes else "no node was rewritten: nothing to run"
+        return "--verify off"
+    return "no change can be run alone" if report.changes else "no node was rewritten: nothing to run"
 
 
 def verdict(verification: Verification) -> str:
@@ -99,7 +116,8 @@ def verdict(verification: Verification) -> str:
         )
     judges = dict.fromkeys(judge for _, part in parts for judge in part.judges if judge)
     if judges:
-        text += f", by {' and '.join(judges)} on {verification.runs} sets of inputs (seed {verification.seed})"
+        sets = f"{verification.runs} set{'s' * (verification.runs != 1)}"
+        text += f", by {' and '.join(judges)} on {sets} of inputs (seed {verification.seed})"
     figures = [figure for _, part in parts for figure in part.figures]
     worst = [max((getattr(f, key) for f in figures), default=0) for key in ("max_abs", "max_rel", "max_ulp")]
     if any(worst):
@@ -142,47 +160,26 @@ def refused(error: ConversionError) -> dict[str, Any]:
     }
 
 
-# --- check -----------------------------------------------------------------------------------
-def compatibility(found: Compatibility) -> str:
-    """A row for each operator, then the blockers, then what can be reached."""
-    rows = []
-    for op, cells in found.rows.items():
-        kinds: dict[str, dict[str, list[int]]] = {"as it is": {}, "rewritten": {}, "blocked": {}}
-        for opset, cell in cells.items():
-            means = ", ".join(cell.means) if cell.status == "rewritten" else ""
-            kinds[cell.status].setdefault(means, []).append(opset)
-        texts = ["; ".join(f"{ranges(o)}{f' ({m})' if m else ''}" for m, o in kind.items()) for kind in kinds.values()]
-        rows.append([op, str(found.counts.get(op) or ""), *texts])
-    lines = [printable(line) for line in (*_blockers(found), _reachable(found))]
-    return "\n".join([_table(["operator", "nodes", "as it is", "rewritten", "blocked"], rows), "", *lines])
+# --- many models ---------------------------------------------------------------------------
+def briefly(report: Report, source: str, target: str, how: str) -> str:
+    """What a conversion did, in a line."""
+    verdict = report.verification.verdict if report.verification is not None else _verdict(report, how)
+    nodes = f"{len(report.changes)} of {report.nodes_before} nodes rewritten"
+    return f"{source} -> {target}: {', '.join(_opsets(report))}; {nodes}; {' '.join(verdict.split())}"
 
 
-def _blockers(found: Compatibility) -> list[str]:
-    """What blocks, once for all opsets that it blocks, each with the names of its nodes."""
-    blockers: dict[tuple[str, str, str], list[tuple[int, Refusal]]] = {}
-    for opset in found.opsets:
-        for refusal in found.refusals(opset):
-            key = (qualified(refusal.step.domain, refusal.step.op), refusal.reason, refusal.advice)
-            blockers.setdefault(key, []).append((opset, refusal))
-    lines = []
-    for (op, reason, advice), blocked in blockers.items():
-        steps = {str(refusal.step) for _, refusal in blocked}
-        what = steps.pop() if len(steps) == 1 else op
-        lines.append(f"blocked at {ranges({opset for opset, _ in blocked})}: {what}: {reason}")
-        lines.append(f"    at {', '.join(dict.fromkeys(refusal.node for _, refusal in blocked))}")
-        lines += [f"    {advice}"] if advice else []
-    return lines
+def refused_briefly(model: str, error: ConversionError) -> str:
+    """Why a model was not written, in a line; of several refusals the first."""
+    first = f": {error.refusals[0]}" if error.refusals else ""
+    return headline(model, error) + (first if len(error.refusals) < 2 else f", the first{first}")
 
 
-def _reachable(found: Compatibility) -> str:
-    reachable = found.reachable
-    if reachable:
-        text = f"reachable: {ranges(reachable)} (lowest {min(reachable)}, highest {max(reachable)})"
-    else:
-        text = f"reachable: none of {ranges(found.opsets)}"
-    return text + (f"; the model has {found.opset}" if found.opset is not None else "")
+def summary(done: int, failed: int) -> str:
+    count = done + failed
+    return f"{count} model{'s' * (count != 1)}: {done} converted" + (f", {failed} not" if failed else "")
 
 
+# --- tables and numbers ----------------------------------------------------------------------
 def ranges(numbers: Iterable[int]) -> str:
     """7, 8, 9, 11 as "7-9, 11"."""
     runs: list[list[int]] = []
@@ -208,11 +205,20 @@ def verification(found: Verification) -> str:
         ]
         for figure in found.figures
     ]
-    table = _table(["output", "verdict", "absolute", "relative", "ULP", "differing"], rows)
-    return "\n".join([*([table, ""] if rows else []), printable(verdict(found))])
+    shown = table(["output", "verdict", "absolute", "relative", "ULP", "differing"], rows)
+    lines = [*([shown, ""] if rows else []), printable(verdict(found))]
+    for figure in found.figures:
+        if figure.differing:
+            said = [f"{pattern}: {count}" for pattern, count in figure.nonfinite.items()]
+            said = [f"greatest difference {figure.place}", *said] if figure.place else said
+            lines.append(printable(f"             {figure.name}: {'; '.join(said) or figure.problem}"))
+    if found.located:
+        lines.append(printable(f"             {found.located}"))
+    return "\n".join(lines)
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(titles: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]]) -> str:
+    """A table as text; a cell may come with a style, which a terminal shows."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -221,9 +227,10 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     # What reads a pipe has no width.
     width = shutil.get_terminal_size().columns if terminal else 1 << 16
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width, highlight=False)
-    table = Table(*titles, box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    shown = Table(*titles, box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        cells = [(cell, "") if isinstance(cell, str) else cell for cell in row]
+        shown.add_row(*(Text(printable(text), style) for text, style in cells))
     with console.capture() as capture:
-        console.print(table)
+        console.print(shown)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

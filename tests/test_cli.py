@@ -243,7 +243,7 @@ def test_inline_everything(tmp_path):
 def test_check_tells_what_blocks(blocked):
     result = run("check", blocked, "--opset", "11-14")
     assert (result.exit_code, result.stderr) == (1, "")
-    assert re.search(r"Relu +2 +13-14 +11-12\n", result.stdout)
+    assert re.search(r"operator +nodes +11-12 +13-14\nRelu +2 +!2 +=\n", result.stdout)
     assert "blocked at 11-12: Relu 13 to 6: no bfloat16 before opset 13\n    at first, second\n" in result.stdout
     assert "reachable: 13-14 (lowest 13, highest 14); the model has 14" in result.stdout
     assert run("check", blocked, "--opset", 13).exit_code == 0
@@ -254,7 +254,8 @@ def test_check_by_default_looks_from_7_to_the_newest(relu):
     result = run("check", relu)
     assert result.exit_code == 0
     newest = onnx.defs.onnx_opset_version()
-    assert re.search(rf"Relu +1 +14-{newest} +7-13 \(adapter\)\n", result.stdout)
+    assert re.search(rf"operator +nodes +7-13 +14-{newest}\nRelu +1 +1 +=\n", result.stdout)
+    assert "rewritten at 7-13: Relu (adapter; exact)\n" in result.stdout
     assert f"lowest 7, highest {newest}" in result.stdout
 
 
