@@ -185,7 +185,7 @@ class Engine:
 
     def _function(self, key: tuple, function: FunctionProto, calls: list[tuple[Scope, tuple[str, ...]]]) -> None:
         opsets = {schemas.normal(o.domain): o.version for o in function.opset_import}
-        types: dict[str, TypeProto | None] = {}
+        types: dict[str, TypeProto] = {}
         settled = self._settled_at(opsets)
         # To find types takes long, and where no node can change nobody asks for them.
         if not all(settled[node.domain, node.op_type] for node in function.node):
@@ -882,14 +882,14 @@ def _leave_out_unused(builder: Builder, results: Sequence[str]) -> None:
     builder.initializers = [tensor for tensor in builder.initializers if tensor.name in wanted]
 
 
-def _types_given(function: FunctionProto, calls: list[tuple[Scope, tuple[str, ...]]]) -> dict[str, TypeProto | None]:
+def _types_given(function: FunctionProto, calls: list[tuple[Scope, tuple[str, ...]]]) -> dict[str, TypeProto]:
     """The types of a function's inputs, where all calls give the same."""
     given = [[scope.type(name) if name else None for name in names] for scope, names in calls]
-    types: dict[str, TypeProto | None] = {}
+    types: dict[str, TypeProto] = {}
     for k, name in enumerate(function.input):
         texts = {str(call[k]) if k < len(call) else "" for call in given}
-        if len(texts) == 1 and given and k < len(given[0]) and given[0][k] is not None:
-            types[name] = given[0][k]
+        if len(texts) == 1 and given and k < len(given[0]) and (type_ := given[0][k]) is not None:
+            types[name] = type_
     return types
 
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import relu_tools
-from relu_tools import ConversionError
+from relu_tools import ConversionError, schemas
 
 ML = "ai.onnx.ml"
 NUMBERS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE, "int64": TensorProto.INT64}
@@ -67,6 +67,21 @@ def test_it_is_lowered_with_the_release_even_if_merely_imported(opset, version, 
     assert opsets(relu_tools.convert(model, target, verify="off").model) == {"": target, ML: gets}
     told = relu_tools.convert(model, {"": target, ML: version}, verify="off").model
     assert opsets(told) == {"": target, ML: version}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        'y = ai.onnx.ml.LabelEncoder<classes_strings = ["a", "a"]>(x)',  # 2 would be refused
+        'y = ai.onnx.ml.CategoryMapper<cats_int64s = [1], cats_strings = ["a"]>(x)',
+    ],
+)
+def test_it_is_not_raised(node):
+    text = f'<ir_version: 8, opset_import: ["" : 9, "ai.onnx.ml" : 1]> g (string[3] x) => (int64[3] y) {{ {node} }}'
+    model = onnx.parser.parse_model(text)
+    raised = relu_tools.convert(model, schemas.newest(), verify="off").model
+    assert opsets(raised) == {"": schemas.newest(), ML: 1}
+    assert list(raised.graph.node) == list(model.graph.node)
 
 
 def encoder(version: int, x: str, y: str, attributes: str, imports: str = "") -> ModelProto:
