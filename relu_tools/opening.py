@@ -15,7 +15,8 @@ from relu_tools import irversion, schemas
 from relu_tools.bodies import Bodies
 from relu_tools.facts import Model, graphs_in
 from relu_tools.inlining import Selection
-from relu_tools.legalize import NOTHING, Engine, legalize
+from relu_tools.legalize import Engine, legalize
+from relu_tools.lowering import NOTHING
 from relu_tools.modelfile import ModelFile, open_model
 from relu_tools.report import ModelFileError
 

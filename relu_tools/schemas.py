@@ -256,7 +256,7 @@ def same_value(a: AttributeProto, b: AttributeProto) -> bool:
 
 
 def takes_all(version: Version, other: Version, types: frozenset[str]) -> bool:
-    """Whether `version` is legal wherever `other` is, neither having attributes, as far as values are of these types."""
+    """Whether `version` takes whatever `other` does, neither having attributes, as far as values have these types."""
     if version.deprecated or version.attributes or version.max_outputs < other.max_outputs:
         return False
     pairs = [*zip(other.inputs, version.inputs, strict=False), *zip(other.outputs, version.outputs, strict=False)]

@@ -20,7 +20,7 @@ from relu_tools.report import BOUNDS, Change, ConversionError, Report, qualified
 from relu_tools.verification import Drawn, Verification
 
 if TYPE_CHECKING:
-    from relu_tools.legalize import Rewritten
+    from relu_tools.lowering import Rewritten
 
 _KINDS = {"bit-exact": "good", "within rounding": "good", "different": "bad", "not verified": "warn"}
 _MEANING = {
