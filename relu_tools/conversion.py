@@ -16,7 +16,8 @@ from relu_tools.bodies import DOMAIN as MICROSOFT
 from relu_tools.bodies import Bodies
 from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
-from relu_tools.legalize import Engine, Rewritten
+from relu_tools.legalize import Engine
+from relu_tools.lowering import Rewritten
 from relu_tools.modelfile import ModelFile
 from relu_tools.opening import AnyModel, count_nodes, engine_on, imported, opened, reader, targets_of
 from relu_tools.report import ConversionError, Refusal, Report, qualified

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import Message
-from onnx import TensorProto
+from onnx import SparseTensorProto, TensorProto
 
 from relu_tools import wire
 from relu_tools.report import ModelFileError
@@ -34,6 +34,10 @@ _WIDTH = {kind: bits for bits, kinds in _BITS.items() for kind in kinds}
 _KEY = b"\n\x08location"
 
 
+PAYLOADS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+"""The fields of a tensor that hold its data."""
+
+
 class Location(NamedTuple):
     """`size` bytes from byte `start` of `file`; `name` is the file as the model spells it."""
 
@@ -46,7 +50,7 @@ class Location(NamedTuple):
 def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
     """Every tensor of the model, in graphs, functions and attributes, whose data is external."""
     # Nearly no model has one, and to look at every node of a large model takes longer than to write it.
-    return [t for t in _tensors(model) if is_external(t)] if _KEY in model.SerializeToString() else []
+    return [t for t in tensors(model) if is_external(t)] if _KEY in model.SerializeToString() else []
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -63,9 +67,9 @@ def locate(tensor: TensorProto, folder: Path) -> Location:
     except OSError as error:
         raise ModelFileError(f"{_title(tensor)}: cannot read its data in {file}: {error.strerror}") from None
     start = _number(tensor, entries, "offset", 0)
-    needed = _byte_size(tensor)
-    size = _number(tensor, entries, "length", needed)
-    if size != needed:
+    needed = byte_size(tensor)
+    size = _number(tensor, entries, "length", needed or 0)
+    if needed is not None and size != needed:
         raise ModelFileError(f"{_title(tensor)}: its external data has {size} bytes where its shape takes {needed}")
     if start + size > available:
         raise ModelFileError(
@@ -74,9 +78,21 @@ def locate(tensor: TensorProto, folder: Path) -> Location:
     return Location(file, name, start, size)
 
 
+def location(tensor: TensorProto) -> str:
+    """The file of an external tensor's data, as the model spells it."""
+    return {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
+
+
+def tell(tensor: TensorProto, **entries: str) -> None:
+    """Says where the data of an external tensor lies; what it says besides stays."""
+    found = {entry.key: entry for entry in tensor.external_data}
+    for key, value in entries.items():
+        (found.get(key) or tensor.external_data.add(key=key)).value = value
+
+
 def check(tensor: TensorProto, folder: Path | None) -> str:
     """The location of an external tensor; refused where it leaves `folder` or names what is no regular file."""
-    name = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    name = location(tensor)
     path = pathlib.PureWindowsPath(name)
     if not path.parts or "\0" in name:
         raise ModelFileError(f"{_title(tensor)}: its external data has no location")
@@ -100,9 +116,17 @@ def _number(tensor: TensorProto, entries: dict[str, str], key: str, default: int
     return int(text)
 
 
-def _byte_size(tensor: TensorProto) -> int:
-    if tensor.data_type not in _WIDTH or min(tensor.dims, default=0) < 0:
-        raise ModelFileError(f"{_title(tensor)}: its type and shape allow no external data")
+def bits_of(data_type: int) -> int | None:
+    """How many bits an element takes; None for a string and for a type that is not known."""
+    return _WIDTH.get(data_type)
+
+
+def byte_size(tensor: TensorProto) -> int | None:
+    """What a tensor's elements take as raw data; None where it holds strings or elements of a type not known."""
+    if min(tensor.dims, default=0) < 0:
+        raise ModelFileError(f"{_title(tensor)}: its shape has a negative size")
+    if tensor.data_type not in _WIDTH:
+        return None
     return math.ceil(math.prod(tensor.dims) * _WIDTH[tensor.data_type] / 8)
 
 
@@ -110,14 +134,17 @@ def _title(tensor: TensorProto) -> str:
     return f"tensor {tensor.name!r}"
 
 
-def _tensors(message: Message) -> Iterator[TensorProto]:
+def tensors(message: Message, sparse: bool = True) -> Iterator[TensorProto]:
+    """Every tensor in a message; with `sparse` also those that a sparse tensor consists of."""
     if isinstance(message, TensorProto):
         yield message
+        return
+    if isinstance(message, SparseTensorProto) and not sparse:
         return
     for field in wire.tensor_fields(message.DESCRIPTOR):
         value = getattr(message, field.name)
         if not isinstance(value, Message):
             for child in value:
-                yield from _tensors(child)
+                yield from tensors(child, sparse)
         elif message.HasField(field.name):
-            yield from _tensors(value)
+            yield from tensors(value, sparse)

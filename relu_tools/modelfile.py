@@ -1,20 +1,15 @@
-"""Opens a model without reading its weights and writes one by copying them from file to file."""
+"""Opens a model without reading its weights."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import filecmp
 import hashlib
 import mmap
 import os
-import secrets
 import shutil
 import stat
 import sys
 import tempfile
-import weakref
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -23,10 +18,11 @@ from google.protobuf.message import EncodeError, Message
 
 from relu_tools import external, textformats, wire
 from relu_tools.report import ModelFileError
+from relu_tools.sources import CHUNK, Part, Source
+from relu_tools.verbatim import Verbatim
 
-_CHUNK = 1 << 20
-_KERNEL_CHUNK = 1 << 28
-_KERNEL_WORTH = 1 << 16
+LIMIT = 1 << 31
+"""Bytes that a protobuf message stays below."""
 _Message = TypeVar("_Message", bound=Message)
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
@@ -37,34 +33,18 @@ _FOREIGN = {
 }
 
 
-class Source:
-    """A file that weights are copied from: kept open, and checked to be what it was when it was opened."""
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The file that a model was read from, in the format of an ending, "" for binary.
 
-    def __init__(self, file: BinaryIO, path: Path | None):
-        self.file, self.path = file, path
-        self.salt = secrets.token_hex(8).encode()
-        self.spans: list[wire.Span] = []
-        self.digest = b""
-        self._stamp = _stamp(os.fstat(file.fileno()))
-        weakref.finalize(self, file.close)
+    `digest` is that of the model as protobuf serializes it; `skeleton` the binary file without weights where it differs
+    from that.
+    """
 
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return self._stamp[2]
-
-    def check(self) -> None:
-        """ModelFileError if the file has changed since."""
-        try:
-            now = [os.fstat(self.file.fileno()), *([os.stat(self.path)] if self.path else [])]
-        except OSError as error:
-            raise ModelFileError(f"{self.path} has gone since it was opened: {error.strerror}") from None
-        if any(_stamp(status) != self._stamp for status in now):
-            raise ModelFileError(f"{self.path or 'the input'} has changed since it was opened")
-
-    def read(self, span: wire.Span) -> bytes:
-        self.check()
-        return b"".join(_chunks(self.file, span))
+    source: Source
+    ending: str
+    digest: bytes
+    skeleton: bytes | None = None
 
 
 @dataclasses.dataclass
@@ -72,13 +52,15 @@ class ModelFile:
     """A model and where its weights are.
 
     `model` lacks the payloads of its large tensors; such a tensor may be copied, moved and dropped like any other.
-    External data is looked for in `base`, the folder of `path` unless given.
+    External data is looked for in `base`, the folder of `path` unless given. The payloads are in the file that the
+    model comes from and in `others`.
     """
 
     model: onnx.ModelProto
     path: Path | None = None
     base: Path | None = None
-    source: Source | None = dataclasses.field(default=None, repr=False)
+    origin: Origin | None = dataclasses.field(default=None, repr=False)
+    others: tuple[Source, ...] = dataclasses.field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.base is None and self.path is not None:
@@ -94,36 +76,41 @@ class ModelFile:
         """The model with the weights inside, all but external data, in memory."""
         return self._filled(self.model)
 
-    def pieces(self) -> list[wire.Piece]:
-        """The serialized model: bytes, and spans of the source."""
+    def pieces(self, ending: str = "") -> list[bytes | Part]:
+        """The file in the format of an ending, "" for binary: bytes, and parts of other files."""
+        origin = self.origin
+        if origin is not None and origin.ending == ending and self.is_unchanged():
+            return [Part(origin.source, 0, origin.source.size)]
+        if ending:
+            return [textformats.to_text(self.whole(), ending).encode()]
         skeleton = _serialize(self.model)
-        if self.source is not None and hashlib.sha256(skeleton).digest() == self.source.digest:
-            # Protobuf puts fields into an order of its own; a model that nobody changed stays in that of its file.
-            return [wire.Span(0, self.source.size)]
-        return wire.put_in(skeleton, onnx.ModelProto, self._weight)
+        if origin is not None and origin.skeleton is not None:
+            canonical = _serialize(wire.parse(onnx.ModelProto, origin.skeleton))
+            skeleton = Verbatim(origin.skeleton, canonical).restore(skeleton)
+        return wire.put_in(skeleton, onnx.ModelProto, self.part)
 
-    def _weight(self, salt: bytes, index: int) -> wire.Span:
-        if self.source is None or salt != self.source.salt or index >= len(self.source.spans):
-            raise ModelFileError("the model holds a tensor of another file, without its data")
-        return self.source.spans[index]
+    def is_unchanged(self) -> bool:
+        """Whether the model is what the file holds that it was read from."""
+        return self.origin is not None and hashlib.sha256(_serialize(self.model)).digest() == self.origin.digest
+
+    def part(self, salt: bytes, index: int) -> Part:
+        """The payload that a token stands for."""
+        for source in (*([self.origin.source] if self.origin is not None else []), *self.others):
+            if salt == source.salt and index < len(source.parts):
+                return Part(source, *source.parts[index])
+        raise ModelFileError("the model holds a tensor of another file, without its data")
 
     def _filled(self, proto: _Message) -> _Message:
         serialized = _serialize(proto)
         if not wire.has_token(serialized):
             return proto
-        pieces = wire.put_in(serialized, type(proto), self._weight)
-        if wire.size(pieces) >= 1 << 31:
+        pieces = wire.put_in(serialized, type(proto), self.part)
+        if wire.size(pieces) >= LIMIT:
             raise ModelFileError("more than 2 GB of weights do not fit into one protobuf message in memory")
         try:
-            return wire.parse(type(proto), b"".join(map(self._read, pieces)))
+            return wire.parse(type(proto), b"".join(p if isinstance(p, bytes) else p.read() for p in pieces))
         except wire.WireError as error:
             raise ModelFileError(f"the data of a tensor is damaged: {error}") from None
-
-    def _read(self, piece: wire.Piece) -> bytes:
-        if isinstance(piece, bytes):
-            return piece
-        assert self.source is not None
-        return self.source.read(piece)
 
     def _read_external(self, proto: onnx.TensorProto) -> onnx.TensorProto:
         if self.base is None:
@@ -135,7 +122,7 @@ class ModelFile:
         full.ClearField("data_location")
         try:
             with open(place.file, "rb", buffering=0) as file:
-                full.raw_data = b"".join(_chunks(file, wire.Span(place.start, place.size)))
+                full.raw_data = Part(Source(file, place.file), place.start, place.size).read()
         except OSError as error:
             raise ModelFileError(f"tensor {proto.name!r}: cannot read {place.file}: {error.strerror}") from None
         return full
@@ -149,14 +136,18 @@ def open_model(source: str | os.PathLike[str] | BinaryIO, *, base: Path | None =
     """
     path = Path(source) if isinstance(source, (str, os.PathLike)) and str(source) != "-" else None
     name = "the input" if path is None else str(path)
-    origin = None
+    ending = path.suffix.lower() if path is not None else ""
     try:
-        if path is not None and path.suffix.lower() in textformats.FORMATS:
-            model = textformats.from_text(path.read_text("utf-8"), path.suffix.lower())
+        if path is not None:
+            stream = _open_path(path)
         else:
-            stream = sys.stdin.buffer if isinstance(source, (str, os.PathLike)) else source
-            origin = Source(_open_path(path) if path is not None else _open_stream(stream), path)
-            model = _skeleton(origin)
+            stream = _open_stream(sys.stdin.buffer if isinstance(source, (str, os.PathLike)) else source)
+        opened = Source(stream, path)
+        if ending in textformats.FORMATS:
+            model = textformats.from_text(Part(opened, 0, opened.size).read().decode("utf-8"), ending)
+            origin = Origin(opened, ending, hashlib.sha256(_serialize(model)).digest())
+        else:
+            model, origin = _skeleton(opened)
     except OSError as error:
         raise ModelFileError(f"cannot read {name}: {error.strerror or error}") from None
     except wire.WireError as error:
@@ -166,146 +157,6 @@ def open_model(source: str | os.PathLike[str] | BinaryIO, *, base: Path | None =
     if not model.HasField("graph"):
         raise ModelFileError(f"{name} is not an ONNX model: it has no graph")
     return ModelFile(model, path, base, origin)
-
-
-def write_model(file: ModelFile, target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Writes the model with its weights, in the format of the target's ending; "-" is standard output, binary.
-
-    The target gets its content whole or keeps what it had. External data stays where it is if the target lies in the
-    same folder and is copied beside the target if not. Raises ModelFileError, also where the target, or a data file
-    that differs, exists and `overwrite` is false.
-    """
-    if str(target) == "-":
-        with _one_sentence("cannot write to standard output"):
-            _emit(file.pieces(), file.source, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
-        return
-    with _one_sentence(f"cannot write {target}"):
-        _write_path(file, Path(target), overwrite)
-
-
-def _write_path(file: ModelFile, target: Path, overwrite: bool) -> None:
-    # A link stays, and what it points at is replaced.
-    real = Path(os.path.realpath(target))
-    if not real.parent.is_dir():
-        raise ModelFileError(f"cannot write {target}: there is no folder {real.parent}")
-    existing = real.stat().st_mode if real.exists() else None
-    if existing is not None and stat.S_ISREG(existing) and not overwrite:
-        raise ModelFileError(f"{target} exists; --force overwrites it")
-    ending = target.suffix.lower()
-    is_text = ending in textformats.FORMATS
-    pieces = [textformats.to_text(file.whole(), ending).encode()] if is_text else file.pieces()
-    if existing is not None and not stat.S_ISREG(existing):
-        with open(real, "wb") as out:
-            _emit(pieces, file.source, out)
-        return
-    with contextlib.ExitStack() as undo:
-        renames: list[tuple[Path, Path]] = []
-        for data, copy in _data_copies(file, target, overwrite):
-            with open(data, "rb", buffering=0) as origin, _stage(copy, undo, renames) as out:
-                _copy(origin, wire.Span(0, data.stat().st_size), out)
-        with _stage(real, undo, renames) as out:
-            _emit(pieces, file.source, out)
-        for temporary, final in renames:
-            os.replace(temporary, final)
-    if file.source is not None and file.source.path is not None and os.path.realpath(file.source.path) == str(real):
-        # The name now belongs to what was written; the source lives on, nameless.
-        file.source.path = None
-
-
-def _data_copies(file: ModelFile, target: Path, overwrite: bool) -> list[tuple[Path, Path]]:
-    """The files of external data to copy, from where to where."""
-    copies = []
-    seen: set[str] = set()
-    for tensor in external.external_tensors(file.model):
-        name = external.check(tensor, file.base)
-        if name in seen:
-            continue
-        seen.add(name)
-        copy = target.parent / external.check(tensor, target.parent)
-        if os.path.realpath(target) in (os.path.realpath(copy), os.path.realpath((file.base or target.parent) / name)):
-            raise ModelFileError(f"cannot write {target}: tensor {tensor.name!r} keeps its data there")
-        if file.base is None:
-            if not copy.is_file():
-                raise ModelFileError(
-                    f"tensor {tensor.name!r}: its data is external, and the folder of the model is unknown"
-                )
-        elif not os.path.samefile(file.base, target.parent):
-            data = file.base / name
-            if not data.is_file():
-                raise ModelFileError(f"tensor {tensor.name!r}: its data in {data} is missing")
-            if not copy.exists():
-                copies.append((data, copy))
-            elif not filecmp.cmp(data, copy, shallow=False):
-                if not overwrite:
-                    raise ModelFileError(f"{copy}, for the data of {tensor.name!r}, exists; --force overwrites it")
-                copies.append((data, copy))
-    return copies
-
-
-@contextlib.contextmanager
-def _stage(target: Path, undo: contextlib.ExitStack, renames: list[tuple[Path, Path]]) -> Iterator[BinaryIO]:
-    """A temporary file to be renamed to `target`, with its mode; `undo` removes what has not been renamed."""
-    for folder in reversed([folder for folder in target.parents if not folder.exists()]):
-        folder.mkdir()
-        undo.callback(_forgiving, folder.rmdir)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    undo.callback(_forgiving, temporary.unlink)
-    with open(temporary, "xb") as out:
-        if target.exists():
-            shutil.copymode(target, temporary)
-        yield out
-    renames.append((temporary, target))
-
-
-def _forgiving(action: Callable[[], None]) -> None:
-    with contextlib.suppress(OSError):
-        action()
-
-
-@contextlib.contextmanager
-def _one_sentence(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ModelFileError(f"{what}: {error.strerror or error}") from None
-
-
-def _emit(pieces: Sequence[wire.Piece], source: Source | None, out: BinaryIO) -> None:
-    """Writes the pieces, the spans among them from the source."""
-    if source is not None:
-        source.check()
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            out.write(piece)
-        elif source is not None:
-            _copy(source.file, piece, out)
-    if source is not None:
-        source.check()
-
-
-def _copy(file: BinaryIO, span: wire.Span, out: BinaryIO) -> None:
-    """Copies the span, by the kernel where it can."""
-    start, left = span
-    if left >= _KERNEL_WORTH and hasattr(os, "copy_file_range"):
-        # Any failure, such as a pipe or another file system, is left to the plain copy below, which knows its own.
-        with contextlib.suppress(OSError):
-            out.flush()
-            while left and (done := os.copy_file_range(file.fileno(), out.fileno(), min(left, _KERNEL_CHUNK), start)):
-                start, left = start + done, left - done
-    for chunk in _chunks(file, wire.Span(start, left)):
-        out.write(chunk)
-
-
-def _chunks(file: BinaryIO, span: wire.Span) -> Iterator[bytes]:
-    start, left = span
-    file.seek(start)
-    while left:
-        chunk = file.read(min(left, _CHUNK))
-        if not chunk:
-            raise ModelFileError("a file with weights has become shorter while it was read")
-        left -= len(chunk)
-        yield chunk
 
 
 def _open_path(path: Path) -> BinaryIO:
@@ -331,24 +182,26 @@ def _open_stream(stream: BinaryIO) -> BinaryIO:
 
 def _spool(stream: BinaryIO) -> BinaryIO:
     file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-    shutil.copyfileobj(stream, file, _CHUNK)
+    shutil.copyfileobj(stream, file, CHUNK)
     return file
 
 
-def _skeleton(source: Source) -> onnx.ModelProto:
+def _skeleton(source: Source) -> tuple[onnx.ModelProto, Origin]:
     if source.size == 0:
         raise ModelFileError("it is empty")
-    head = source.read(wire.Span(0, min(source.size, 64)))
+    head = Part(source, 0, min(source.size, 64)).read()
     try:
         with mmap.mmap(source.file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
-            skeleton, source.spans = wire.take_out(buffer, source.salt)
+            skeleton, spans = wire.take_out(buffer, source.salt)
         model = wire.parse(onnx.ModelProto, skeleton)
     except wire.WireError:
         if guess := _guess(head):
             raise ModelFileError(f"it is {guess}") from None
         raise
-    source.digest = hashlib.sha256(_serialize(model)).digest()
-    return model
+    source.parts += spans
+    canonical = _serialize(model)
+    digest = hashlib.sha256(canonical).digest()
+    return model, Origin(source, "", digest, None if skeleton == canonical else skeleton)
 
 
 def _guess(head: bytes) -> str | None:
@@ -365,7 +218,3 @@ def _serialize(proto: Message) -> bytes:
         return proto.SerializeToString()
     except (ValueError, EncodeError) as error:
         raise ModelFileError(f"the model cannot be serialized: {error}") from None
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

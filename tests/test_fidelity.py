@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
 import onnx
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from scramble import scrambled
 
 import relu_tools
-from relu_tools import schemas
+from relu_tools import schemas, wire
 
 FLOAT, INT64, BOOL, INT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.INT8
 # A field with a number that no message of ONNX has: tag (9999 << 3 | 2), a length, that many bytes.
@@ -270,3 +278,127 @@ def test_every_field_is_there():
         "value_info",
         "doc_string",
     }
+
+
+# --- files that protobuf would write otherwise -----------------------------------------------
+def written(data: bytes, folder: Path, target: int, **settings) -> bytes:
+    (folder / "a.onnx").write_bytes(data)
+    conversion = relu_tools.convert(folder / "a.onnx", target, ir_version="keep", verify="off", **settings)
+    conversion.save(folder / "b.onnx", overwrite=True)
+    return (folder / "b.onnx").read_bytes()
+
+
+def contents(data: bytes, *numbers: int) -> list[bytes]:
+    """What the fields with a number hold, or with the last number within those with the first."""
+    found = [data[start:end] for tag, _, start, end in wire.fields(data, 0, len(data)) if tag >> 3 == numbers[0]]
+    return found if len(numbers) == 1 else [inner for content in found for inner in contents(content, *numbers[1:])]
+
+
+GRAPH, FUNCTION, IMPORT = 7, 25, 8
+WITHIN = {1: "node", 5: "initializer", 11: "input", 12: "output", 13: "value_info", 14: "quantization_annotation"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_file_comes_out_byte_for_byte_at_its_own_opset(tmp_path, seed):
+    data = scrambled(everything(18).SerializeToString(), random.Random(seed))
+    assert data != everything(18).SerializeToString()
+    assert written(data, tmp_path, 18) == data
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_untouched_graph_is_the_same_bytes(tmp_path, seed):
+    data = scrambled(everything(18).SerializeToString(), random.Random(seed))
+    result = written(data, tmp_path, 17)
+    assert contents(result, GRAPH) == contents(data, GRAPH) and contents(result, 14) == contents(data, 14)
+    assert contents(result, 20) == contents(data, 20)
+    assert contents(result, IMPORT) != contents(data, IMPORT)
+    assert contents(result, FUNCTION, 7) == contents(data, FUNCTION, 7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_untouched_parts_of_a_graph_are_the_same_bytes(tmp_path, seed):
+    data = scrambled(everything(14).SerializeToString(), random.Random(seed))
+    result = written(data, tmp_path, 13)
+    for number, name in WITHIN.items():
+        before, after = contents(data, GRAPH, number), contents(result, GRAPH, number)
+        # The last node is rewritten.
+        assert (after[:7] == before[:7] and after[7:] != before[7:]) if name == "node" else after == before, name
+
+
+@pytest.mark.parametrize("spelling", ["packed dims", "long lengths", "long numbers"])
+def test_an_unusual_spelling_stays(tmp_path, spelling):
+    model = everything(14)
+    data = model.SerializeToString()
+    [tensor] = [t for t in model.graph.initializer if t.name == "weights/ü"]
+    usual, dims = tensor.SerializeToString(), b"\x08\x03"
+    assert usual.startswith(dims)
+    unusual = {"packed dims": b"\x0a\x01\x03", "long numbers": b"\x08\x83\x80\x00", "long lengths": b"\x08\x03"}[
+        spelling
+    ]
+    other = unusual + usual[len(dims) :]
+    if spelling == "long lengths":
+        other = other.replace(b"\x42\x0aweights/\xc3\xbc", b"\x42\x8a\x80\x00weights/\xc3\xbc")
+    assert other != usual
+    [graph] = contents(data, GRAPH)
+    changed = graph.replace(b"\x2a" + wire.encode(len(usual)) + usual, b"\x2a" + wire.encode(len(other)) + other)
+    data = data.replace(b"\x3a" + wire.encode(len(graph)) + graph, b"\x3a" + wire.encode(len(changed)) + changed)
+    assert ModelProto.FromString(data) == model
+    result = written(data, tmp_path, 13)
+    assert other in result and ModelProto.FromString(result).graph.initializer == model.graph.initializer
+
+
+def test_weights_of_a_scrambled_file_are_found(tmp_path):
+    model = everything(14)
+    weights = [onnx.numpy_helper.from_array(np.arange(600, dtype=np.float32) + k, f"large {k}") for k in range(3)]
+    model.graph.initializer.extend(weights)
+    result = written(scrambled(model.SerializeToString(), random.Random(3)), tmp_path, 13)
+    found = list(ModelProto.FromString(result).graph.initializer)[-3:]
+    assert [(tensor.name, tensor.raw_data) for tensor in found] == [(w.name, w.raw_data) for w in weights]
+
+
+@pytest.mark.parametrize("name", ["relu_14.onnxtxt", "control.onnxtxt"])
+def test_text_comes_out_as_it_was_at_its_own_opset(tmp_path, name):
+    text = "\n\n" + (Path(__file__).parents[1] / "models" / name).read_text().replace("\n", "\n   ")
+    (tmp_path / name).write_text(text)
+    relu_tools.convert(tmp_path / name, 14).save(tmp_path / "b.onnxtxt")
+    assert (tmp_path / "b.onnxtxt").read_text() == text
+
+
+HASHED = """
+import hashlib, sys
+import relu_tools
+from relu_tools import ConversionError
+for path in sys.argv[2:]:
+    for target in (9, 13, 21):
+        try:
+            conversion = relu_tools.convert(path, target, verify="off")
+        except ConversionError as error:
+            print([str(refusal) for refusal in error.refusals])
+            continue
+        conversion.save(sys.argv[1], overwrite=True)
+        print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
+    relu_tools.inline(path).save(sys.argv[1], overwrite=True)
+    print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
+"""
+
+
+def test_the_result_does_not_hang_on_the_seed_of_hashes(tmp_path):
+    root = Path(__file__).parents[1]
+    models = [str(root / "models" / name) for name in ("digits.onnx", "functions.onnx", "relu_14.onnxtxt")]
+    said = set()
+    for seed in ("1", "2", "77"):
+        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", HASHED, str(tmp_path / "out.onnx"), *models]
+        said.add(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    assert len(said) == 1 and len(next(iter(said)).splitlines()) == 12
+
+
+def test_initializers_that_are_no_inputs_stay_so_at_an_ir_version_that_forbids_it(tmp_path):
+    model = everything(18)
+    del model.graph.sparse_initializer[:], model.functions[:], model.training_info[:]
+    model.graph.node[1].domain = "vendor"
+    model.graph.initializer.append(tensor("sparse", [4.5]))
+    model.ir_version = 3
+    data = model.SerializeToString()
+    assert written(data, tmp_path, 18) == data
+    assert contents(written(data, tmp_path, 17), GRAPH) == contents(data, GRAPH)

@@ -18,6 +18,7 @@ changed it leaves it to you to read both versions and to say how.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def test_a_step_of_a_newer_onnx_is_noticed(monkeypatch):
     """A version that the schemas have and the ledger has not."""
     history = schemas.history
     relu = history("", "Relu")
-    newer = (*relu, relu[-1].__class__(**{**vars(relu[-1]), "since": schemas.newest()}))
+    newer = (*relu, dataclasses.replace(relu[-1], since=schemas.newest()))
     monkeypatch.setattr(schemas, "history", lambda domain, op: newer if op == "Relu" else history(domain, op))
     with pytest.raises(AssertionError):
         test_every_step_is_decided_and_so_the_engine_does("", "Relu")
