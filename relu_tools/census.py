@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from relu_tools import schemas
 
@@ -21,36 +21,71 @@ _KNOWN = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 class Census:
     """`counts` are the nodes of each operator, by domain and name, those in subgraphs and functions included.
 
-    `types` are the types that values can have, as schemas write them; None where that cannot be told.
+    `types` are the types that values can have, as schemas write them; None where that cannot be told. `in_order` says
+    that no graph lies in another, and that all values are made once and before they are read; `plain` that no node has
+    attributes.
     """
 
     counts: Counter[tuple[str, str]]
     types: frozenset[str] | None
+    in_order: bool
+    plain: bool
 
 
 def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
     """Counts a model's operators and gathers the types that enter it or that its operators bring in."""
     counts: Counter[tuple[str, str]] = Counter()
     types: set[str | None] = {None} if model.functions else set()
-    waiting = [model.graph, *model.functions]
+    in_order = plain = True
+    waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while waiting:
         graph = waiting.pop()
-        here = Counter((node.domain, node.op_type) for node in graph.node)
-        counts.update(here)
-        if any(_may_have_attributes(*kind) for kind in here):
-            for node in graph.node:
-                if node.attribute:
-                    waiting.extend(attribute.g for attribute in node.attribute if attribute.HasField("g"))
-                    waiting.extend(graph for attribute in node.attribute for graph in attribute.graphs)
-                    if node.op_type in _TOLD:
-                        types.add(_text(told_type(node)))
+        given = given_in(graph)
+        known = {"", *given}
+        made = len(given) + 1
+        for node in graph.node:
+            kind = (node.domain, node.op_type)
+            counts[kind] += 1
+            if _may_have_attributes(kind) and (attributes := node.attribute):
+                plain = False
+                for attribute in attributes:
+                    inner = [attribute.g] if attribute.HasField("g") else attribute.graphs
+                    if inner:
+                        in_order = False
+                        waiting.extend(inner)
+                if node.op_type in _TOLD:
+                    types.add(_text(told_type(node)))
+            if in_order:
+                in_order = known.issuperset(node.input)
+                outputs = node.output
+                made += len(outputs)
+                if len(outputs) == 1:
+                    known.add(outputs[0])
+                else:
+                    known.update(outputs)
+        in_order = in_order and len(known) == made and known.issuperset(_wanted(graph))
         if isinstance(graph, GraphProto):
             types.update(schemas.type_text(info.type) for info in graph.input)
-            types.update(_text(tensor.data_type) for tensor in graph.initializer)
-            types.update(_text(tensor.values.data_type) for tensor in graph.sparse_initializer)
+            types.update(_text(tensor.data_type) for tensor in tensors_in(graph))
     for domain, op in counts:
         types |= _brought_in(schemas.normal(domain), op, opsets.get(schemas.normal(domain), 0))
-    return Census(counts, None if None in types else frozenset(types))  # type: ignore[arg-type]
+    return Census(counts, None if None in types else frozenset(types), in_order, plain)  # type: ignore[arg-type]
+
+
+def given_in(graph: GraphProto | FunctionProto) -> set[str]:
+    """The values of a graph that no node makes."""
+    if isinstance(graph, FunctionProto):
+        return set(graph.input)
+    return {info.name for info in graph.input} | {tensor.name for tensor in tensors_in(graph)}
+
+
+def tensors_in(graph: GraphProto) -> list[TensorProto]:
+    """The initializers of a graph; of sparse ones the values, which have their name."""
+    return [*graph.initializer, *(tensor.values for tensor in graph.sparse_initializer)]
+
+
+def _wanted(graph: GraphProto | FunctionProto) -> Iterable[str]:
+    return graph.output if isinstance(graph, FunctionProto) else (info.name for info in graph.output)
 
 
 @functools.cache
@@ -72,7 +107,8 @@ def _brought_in(domain: str, op: str, opset: int) -> frozenset[str | None]:
 
 
 @functools.cache
-def _may_have_attributes(domain: str, op: str) -> bool:
+def _may_have_attributes(kind: tuple[str, str]) -> bool:
+    domain, op = kind
     versions = schemas.history(schemas.normal(domain), op)
     return not versions or any(version.attributes for version in versions)
 

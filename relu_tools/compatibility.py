@@ -181,7 +181,7 @@ def check(
         opsets = range(LOWEST, schemas.newest() + 1) if runtime is None else ()
     wanted = [opsets] if isinstance(opsets, int) else list(opsets)
     original = Model(file.model, imports, opening.reader(file))
-    structure.check(file, imports, original.census.counts)
+    structure.check(file, imports, original.census)
     counts: dict[str, int] = {}
     for (domain, op), count in original.census.counts.items():
         counts[qualified(domain, op)] = counts.get(qualified(domain, op), 0) + count

@@ -205,7 +205,7 @@ def inline(
 def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, runtime=None):
     original = file.model
     model = Model(original, opsets, reader(file))
-    structure.check(file, opsets, model.census.counts)
+    structure.check(file, opsets, model.census)
     if runtime is None:
         engine = engine_on(model, targets, ir_version, selection, bodies)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import mmap
 import os
 import shutil
@@ -37,13 +36,13 @@ _FOREIGN = {
 class Origin:
     """The file that a model was read from, in the format of an ending, "" for binary.
 
-    `digest` is that of the model as protobuf serializes it; `skeleton` the binary file without weights where it differs
-    from that.
+    `canonical` is the model as protobuf serializes it; `skeleton` the binary file without weights where it differs from
+    that.
     """
 
     source: Source
     ending: str
-    digest: bytes
+    canonical: bytes
     skeleton: bytes | None = None
 
 
@@ -85,13 +84,12 @@ class ModelFile:
             return [textformats.to_text(self.whole(), ending).encode()]
         skeleton = _serialize(self.model)
         if origin is not None and origin.skeleton is not None:
-            canonical = _serialize(wire.parse(onnx.ModelProto, origin.skeleton))
-            skeleton = Verbatim(origin.skeleton, canonical).restore(skeleton)
+            skeleton = Verbatim(origin.skeleton, origin.canonical).restore(skeleton)
         return wire.put_in(skeleton, onnx.ModelProto, self.part)
 
     def is_unchanged(self) -> bool:
         """Whether the model is what the file holds that it was read from."""
-        return self.origin is not None and hashlib.sha256(_serialize(self.model)).digest() == self.origin.digest
+        return self.origin is not None and _serialize(self.model) == self.origin.canonical
 
     def part(self, salt: bytes, index: int) -> Part:
         """The payload that a token stands for."""
@@ -145,7 +143,7 @@ def open_model(source: str | os.PathLike[str] | BinaryIO, *, base: Path | None =
         opened = Source(stream, path)
         if ending in textformats.FORMATS:
             model = textformats.from_text(Part(opened, 0, opened.size).read().decode("utf-8"), ending)
-            origin = Origin(opened, ending, hashlib.sha256(_serialize(model)).digest())
+            origin = Origin(opened, ending, _serialize(model))
         else:
             model, origin = _skeleton(opened)
     except OSError as error:
@@ -200,8 +198,7 @@ def _skeleton(source: Source) -> tuple[onnx.ModelProto, Origin]:
         raise
     source.parts += spans
     canonical = _serialize(model)
-    digest = hashlib.sha256(canonical).digest()
-    return model, Origin(source, "", digest, None if skeleton == canonical else skeleton)
+    return model, Origin(source, "", canonical, None if skeleton == canonical else skeleton)
 
 
 def _guess(head: bytes) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ class Source:
 
     def __init__(self, file: BinaryIO, path: Path | None):
         self.file, self.path = file, path
-        self.salt = secrets.token_hex(8).encode()
+        self.salt = os.urandom(8).hex().encode()
         self.parts: list[tuple[int, int]] = []
         self._stamp = _stamp(os.fstat(file.fileno()))
         weakref.finalize(self, file.close)

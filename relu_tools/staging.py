@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ class Staging:
         for folder in reversed([folder for folder in target.parents if not folder.exists()]):
             folder.mkdir()
             self._undo.callback(_forgiving, folder.rmdir)
-        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+        temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
         self._undo.callback(_forgiving, temporary.unlink)
         nameless = _nameless(target.parent)
         with nameless or open(temporary, "xb") as out:

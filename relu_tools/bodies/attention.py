@@ -11,19 +11,19 @@ from onnxscript import opset23 as op
 
 from relu_tools.bodies.quantized import scalar
 from relu_tools.bodies.quantized_matmul import per_column, product
-from relu_tools.bodies.rotary import places, size
+from relu_tools.bodies.rotary import parted, places, size, together
 from relu_tools.bodies.tracing import body
 from relu_tools.report import RefusedError
 
 
 def heads(x, count: int):
     """(batch, places, heads * head) as (batch, heads, places, head)."""
-    return op.Transpose(op.Reshape(x, [0, 0, count, -1]), perm=[0, 2, 1, 3])
+    return op.Transpose(op.Reshape(x, [0, 0, count, parted(x, 2, count)]), perm=[0, 2, 1, 3])
 
 
 def joined(x):
     """The way back."""
-    return op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, -1])
+    return op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, together(x, 1, 3)])
 
 
 def scores(q, k, scale: float | None):
@@ -250,7 +250,7 @@ def _unpacked(x, count: int):
     if x.rank != 5:
         raise RefusedError("it has no keys, nor are they packed with its queries")
     parts = op.Split(x, num_outputs=count, axis=3)
-    return tuple(op.Reshape(part, [0, 0, -1]) for part in parts)
+    return tuple(op.Reshape(part, [0, 0, together(part, 2, 4)]) for part in parts)
 
 
 def _biased(query, key, value, bias):

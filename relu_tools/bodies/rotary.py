@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnxscript import opset23 as op
 
@@ -11,8 +13,31 @@ from relu_tools.report import TELL_SHAPE, RefusedError
 
 def size(x, axis: int):
     """The length of an axis, as a number where it is known."""
+    known = size_known(x, axis)
+    return op.Squeeze(op.Gather(op.Shape(x), [axis]), [0]) if known is None else known
+
+
+def parted(x, axis: int, count: int) -> int:
+    """The length of an axis that is cut into so many parts, for a Reshape; -1, which finds none among no elements,
+    only where the length is not known.
+    """
+    length = size_known(x, axis)
+    if length is None:
+        return -1
+    if length % count:
+        raise RefusedError(f"{length} elements do not make {count} parts of one size")
+    return length // count
+
+
+def together(x, *axes: int) -> int:
+    """The length of axes that a Reshape makes one; -1 only where it is not known."""
+    lengths = [size_known(x, axis) for axis in axes]
+    return -1 if None in lengths else math.prod(lengths)
+
+
+def size_known(x, axis: int) -> int | None:
     known = (x.known_shape or {axis: None})[axis]
-    return known if isinstance(known, int) else op.Squeeze(op.Gather(op.Shape(x), [axis]), [0])
+    return known if isinstance(known, int) else None
 
 
 def places(count):
@@ -77,9 +102,10 @@ def RotaryEmbedding(
     if separate:
         return rotated(input, cos, sin, interleaved)
     if rotary_embedding_dim and num_heads:
-        x = op.Reshape(input, [0, 0, num_heads, -1])
+        x = op.Reshape(input, [0, 0, num_heads, parted(input, 2, num_heads)])
     elif isinstance(pairs := cos_cache.shape[-1], int):
-        x = op.Reshape(input, [0, 0, -1, 2 * pairs])
+        length = size_known(input, 2)
+        x = op.Reshape(input, [0, 0, -1 if length is None else length // (2 * pairs), 2 * pairs])
     else:
         raise RefusedError("the shape of cos_cache is not known", TELL_SHAPE)
-    return op.Reshape(rotated(x, cos, sin, interleaved), [0, 0, -1])
+    return op.Reshape(rotated(x, cos, sin, interleaved), [0, 0, together(x, 2, 3)])
