@@ -83,7 +83,7 @@ def is_float(dtype: np.dtype) -> bool:
     """True also for the types of ml_dtypes, which numpy calls void-like."""
     import ml_dtypes
 
-    if dtype.kind in "biuOUSM":
+    if dtype.kind in "biucOUSM":
         return False
     try:
         ml_dtypes.finfo(dtype)
@@ -146,10 +146,12 @@ def _fail(figures: Figures, problem: str, differing: int = 1) -> None:
 
 
 def _arrays(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Bound, typical: float, where: str) -> None:
+    if before.dtype.kind == after.dtype.kind == "c":
+        before, after = _parts(before), _parts(after)
     figures.elements += before.size
     text = {"O", "U", "S"}
     if before.dtype.kind in text and after.dtype.kind in text:
-        before, after = before.astype(str), after.astype(str)
+        before, after = _texts(before), _texts(after)
     elif before.dtype != after.dtype:
         return _fail(figures, f"{before.dtype} against {after.dtype}{where}", before.size)
     if before.shape != after.shape:
@@ -176,6 +178,20 @@ def _arrays(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Boun
             )
         return _fail(figures, _first(before, after, unequal) + where, int(unequal.sum()))
     return _floats(figures, before, after, bound, typical, where)
+
+
+def _parts(numbers: np.ndarray) -> np.ndarray:
+    """Complex numbers as their real and imaginary parts, along a last axis."""
+    return np.stack([numbers.real, numbers.imag], axis=-1)
+
+
+def _texts(strings: np.ndarray) -> np.ndarray:
+    """Strings as Python has them: numpy's own drop zeros at the end."""
+    found = np.empty(strings.size, object)
+    found[:] = [
+        text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else str(text) for text in strings.ravel()
+    ]
+    return found.reshape(strings.shape)
 
 
 def _floats(figures: Figures, before: np.ndarray, after: np.ndarray, bound: Bound, typical: float, where: str) -> None:

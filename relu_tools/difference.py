@@ -9,7 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    numpy_helper,
+)
 
 from relu_tools import external, opening, schemas, wire
 from relu_tools.inlining import function_key
@@ -72,12 +82,15 @@ class _Pair:
                 yield Difference("function", name, "only in A" if key in ours else "only in B")
             else:
                 yield from self._functions(name, ours[key], theirs[key])
+        yield from _others("model", "", a, b, ("training_info", "configuration"))
 
     def _functions(self, name: str, a: FunctionProto, b: FunctionProto) -> Iterator[Difference]:
         for field in ("input", "output", "attribute"):
             yield from _plain("function", name, f"{field}s", list(getattr(a, field)), list(getattr(b, field)))
         yield from _plain("function", name, "doc string", a.doc_string, b.doc_string)
         yield from _maps(f"function {name}: opset", _opsets(a), _opsets(b))
+        yield from _maps(f"function {name}: metadata", _metadata(a), _metadata(b))
+        yield from self._infos(f"function {name}: value", a.value_info, b.value_info)
         defaults = ({d.name: d for d in function.attribute_proto} for function in (a, b))
         yield from self._attributes("function", name, *defaults)
         yield from self._nodes(f"function {name}: ", a.node, b.node)
@@ -85,12 +98,11 @@ class _Pair:
     def _graphs(self, where: str, a: GraphProto, b: GraphProto) -> Iterator[Difference]:
         yield from _plain(f"{where}graph", "", "name", a.name, b.name)
         yield from _plain(f"{where}graph", "", "doc string", a.doc_string, b.doc_string)
+        yield from _maps(f"{where}graph: metadata", _metadata(a), _metadata(b))
         for kind, ours, theirs in (("input", a.input, b.input), ("output", a.output, b.output)):
-            types = [{info.name: _type(info.type) for info in infos} for infos in (ours, theirs)]
-            yield from _maps(f"{where}{kind}", *types)
-            yield from _order(f"{where}{kind}s", list(types[0]), list(types[1]))
-        told = [{info.name: _type(info.type) for info in graph.value_info} for graph in (a, b)]
-        yield from _maps(f"{where}value", *told)
+            yield from self._infos(f"{where}{kind}", ours, theirs)
+            yield from _order(f"{where}{kind}s", *([info.name for info in infos] for infos in (ours, theirs)))
+        yield from self._infos(f"{where}value", a.value_info, b.value_info)
         yield from self._initializers(where, a, b)
         yield from self._nodes(where, a.node, b.node)
         notes = [
@@ -101,6 +113,15 @@ class _Pair:
             for notes in (a.quantization_annotation, b.quantization_annotation)
         ]
         yield from _maps(f"{where}quantization annotation", *notes)
+
+    def _infos(self, kind: str, a: Sequence[ValueInfoProto], b: Sequence[ValueInfoProto]) -> Iterator[Difference]:
+        yield from _maps(kind, *({info.name: _type(info.type) for info in infos} for infos in (a, b)))
+        theirs = {info.name: info for info in b}
+        for info in a:
+            other = theirs.get(info.name, info)
+            yield from _plain(kind, info.name, "doc string", info.doc_string, other.doc_string)
+            yield from _plain(kind, info.name, "denotation", _denotation(info.type), _denotation(other.type))
+            yield from _maps(f"{kind} {info.name}: metadata", _metadata(info), _metadata(other))
 
     # --- initializers ----------------------------------------------------------------------
     def _initializers(self, where: str, a: GraphProto, b: GraphProto) -> Iterator[Difference]:
@@ -124,6 +145,7 @@ class _Pair:
         elif digest(self.a, a) != digest(self.b, b):
             yield Difference(kind, name, f"{what}other values, {_shape(a)}")
         yield from _plain(kind, name, f"{what}doc string", a.doc_string, b.doc_string)
+        yield from _maps(f"{kind} {name}: {what}metadata", _metadata(a), _metadata(b))
 
     # --- nodes -----------------------------------------------------------------------------
     def _nodes(self, where: str, a: Sequence[NodeProto], b: Sequence[NodeProto]) -> Iterator[Difference]:
@@ -153,6 +175,7 @@ class _Pair:
         yield from _maps(f"{kind} {name}: metadata", _metadata(a), _metadata(b))
         attributes = ({attribute.name: attribute for attribute in node.attribute} for node in (a, b))
         yield from self._attributes(kind, f"{name} ({_operator(a)})", *attributes)
+        yield from _others(kind, name, a, b, ("device_configurations",))
 
     def _attributes(self, kind: str, name: str, a: Mapping, b: Mapping) -> Iterator[Difference]:
         for key in _both(a, b):
@@ -169,9 +192,13 @@ class _Pair:
                 yield Difference(kind, name, f"attribute {a.name} {_value(a)} became {_value(b)}")
             return
         what = f"attribute {a.name}: "
+        if a.type in _OF_MESSAGES:
+            yield from _plain(kind, name, f"{what}doc string", a.doc_string, b.doc_string)
         for field in ("t", "sparse_tensor", "g"):
             if a.HasField(field) and b.HasField(field):
                 yield from self._messages(kind, name, what, getattr(a, field), getattr(b, field))
+            elif a.HasField(field) or b.HasField(field):
+                yield Difference(kind, name, f"{what}a value only in {'A' if a.HasField(field) else 'B'}")
         for field in ("tensors", "sparse_tensors", "graphs"):
             ours, theirs = getattr(a, field), getattr(b, field)
             yield from _plain(kind, name, f"{what}number of {field.replace('_', ' ')}", len(ours), len(theirs))
@@ -284,11 +311,21 @@ def _metadata(message: Any) -> dict[str, str]:
 
 
 def _type(proto: TypeProto) -> str:
+    kind = proto.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return f"{'seq' if kind == 'sequence_type' else 'optional'}({_type(getattr(proto, kind).elem_type)})"
     text = schemas.type_text(proto) or "no type"
-    if not proto.tensor_type.HasField("shape"):
+    tensor = proto.sparse_tensor_type if kind == "sparse_tensor_type" else proto.tensor_type
+    if not tensor.HasField("shape"):
         return text
-    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in proto.tensor_type.shape.dim]
+    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
     return f"{text}[{', '.join(dims)}]"
+
+
+def _denotation(proto: TypeProto) -> str:
+    """What a tensor and its dimensions are said to mean."""
+    dims = [dim.denotation for dim in proto.tensor_type.shape.dim]
+    return f"{proto.denotation}[{', '.join(dims)}]" if any(dims) else proto.denotation
 
 
 def _shape(tensor: TensorProto) -> str:
@@ -324,6 +361,13 @@ def _lone(kind: str, name: str, in_a: bool, what: str = "") -> Difference:
 def _plain(kind: str, name: str, what: str, a: Any, b: Any) -> Iterator[Difference]:
     if a != b:
         yield Difference(kind, name, f"{what} {_brief(a)} became {_brief(b)}")
+
+
+def _others(kind: str, name: str, a: Any, b: Any, fields: Iterable[str]) -> Iterator[Difference]:
+    """Fields that are only said to differ; older versions of onnx lack some."""
+    for field in fields:
+        if field in a.DESCRIPTOR.fields_by_name and getattr(a, field) != getattr(b, field):
+            yield Difference(kind, name, f"another {field.replace('_', ' ')}")
 
 
 def _maps(kind: str, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Difference]:

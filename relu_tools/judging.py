@@ -155,6 +155,8 @@ class _Runs:
         self.reason = ""
         self.disagreement = ""
         self.contested = False
+        self.foreign = foreign_operator(before.model)
+        self.untold = ""
         self.checked: set[str] = set()
         self.failures: list[str] = []
         self.drawn: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -243,6 +245,8 @@ class _Runs:
         except Failed:
             if self.judges[0] != self.judges[1] and _wild(what):
                 self._find(what, figures, "and no judge can run both forms")
+            elif self.foreign and _wild(what):
+                return self._untold(what, figures)
             return figures
         again = self._compare(wanted, got, self.bound)
         if all(f.verdict != DIFFERENT for f in figures):
@@ -259,6 +263,16 @@ class _Runs:
                 return again
             self._find(what, figures, "where the reference evaluator alone finds none")
         return figures
+
+    def _untold(self, what: str, figures: list[Figures]) -> list[Figures]:
+        """Notes a difference on inputs for which nothing but a kernel says what its operator gives; others go on."""
+        problem = next((f.problem for f in figures if f.problem), "")
+        if not problem:
+            return figures
+        self.untold = self.untold or (
+            f"on {what} there is a difference ({problem}), and what {self.foreign} gives there its kernel alone tells"
+        )
+        return []
 
     def _worth_checking(self, what: str, results: list[Any]) -> bool:
         """Whether the other judge can have a word on these inputs too, for little: once for inputs of each kind."""
@@ -306,10 +320,11 @@ class _Runs:
             return _answer(verdict, self.disagreement, figures, self.judges, self.count)
         if self.reason:
             return _answer(DIFFERENT, self.reason, figures, self.judges, self.count)
+        if self.untold:
+            return _answer(NOT_VERIFIED, self.untold, figures, self.judges, self.count)
         if not self.count:
-            foreign = self.before.refusals and foreign_operator(self.before.model)
-            if foreign:
-                return _answer(NOT_VERIFIED, f"no judge can run {foreign}")
+            if self.foreign and self.before.refusals and not self.before.rejected:
+                return _answer(NOT_VERIFIED, f"no judge can run {self.foreign}")
             reasons = [*self.failures[:1], *self.before.refusals, *self.after.refusals]
             return _answer(NOT_VERIFIED, "; ".join(dict.fromkeys(filter(None, reasons))) or "nothing to run")
         verdict = worst(BIT_EXACT, *(f.verdict for f in figures))

@@ -19,6 +19,10 @@ from relu_tools.report import Change, Refusal, RefusedError, Step
 from relu_tools.rewriting import first, prune
 
 
+# The first opset in which operators broadcast by themselves.
+LEGACY = 7
+
+
 class _Restart(Exception):
     """A function could not be converted by itself; it is to be inlined, and all begins anew."""
 
@@ -161,13 +165,17 @@ class Engine(Lowering):
                 graph.initializer.extend(made)  # type: ignore[union-attr]
 
     def _tell_types(self, nodes: Sequence[NodeProto], graph: GraphProto | FunctionProto, scope: Scope) -> None:
-        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
+        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them.
+
+        Below opset 7 all are: what brings such a model up again must know the shapes that are to be broadcast.
+        """
         if scope.is_function:
             return
+        all_told = self.targets.get("", LEGACY) < LEGACY
         for node in nodes:
             domain = schemas.normal(node.domain)
             version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
-            if version is None or version.schema.has_type_and_shape_inference_function:
+            if version is None or (version.schema.has_type_and_shape_inference_function and not all_told):
                 continue
             for name in node.output:
                 if name and name not in scope.told and (type_ := scope.type(name)) is not None:

@@ -1,7 +1,7 @@
 """Judges, which run a model, and the child process that they run in, since a runtime can die, hang or eat memory.
 
-A job is a dictionary that `json` can write; the child (`python -m relu_tools.runners FOLDER`) reads them from
-FOLDER/jobs.json, does them in order and answers each with one line of JSON on its standard output.
+A job is a dictionary that `json` can write; the child (`main`, given a folder) reads them from its jobs.json, does them
+in order and answers each with one line of JSON on its standard output.
 """
 
 from __future__ import annotations
@@ -222,11 +222,21 @@ def run_jobs(
     return answers
 
 
+def child_of(module: str) -> list[str]:
+    """The command that runs a module's `main`, after which its arguments follow.
+
+    Unlike `python -m` it imports nothing from the working folder, which may hold a json.py or any other file that came
+    with a model.
+    """
+    run = f"import sys; sys.path[:] = filter(None, sys.path); from {module} import main; main()"
+    return [sys.executable, "-c", run]
+
+
 def _one_child(folder: Path, count: int, seconds: float, memory_mb: int | None) -> Iterator[dict[str, Any]]:
     # The child must find this very package, wherever it was imported from.
     paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "relu_tools.runners", str(folder), str(memory_mb or 0)]
+    command = [*child_of("relu_tools.runners"), str(folder), str(memory_mb or 0)]
     with (folder / "stderr.txt").open("w+b") as errors:
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, env=environment
@@ -308,7 +318,3 @@ def main() -> None:
             answer["seconds"] = round(time.monotonic() - start, 3)
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -46,6 +46,7 @@ def measure(before: Any, after: Any, *, seed: int = 0) -> Timing:
     A model is a path, a ModelProto or an onnx_ir.Model. Raises TimingError where onnxruntime is not there or cannot
     run one of them.
     """
+    from relu_tools.runners import child_of
     from relu_tools.verification import on_disk
 
     with tempfile.TemporaryDirectory(prefix="relu_tools") as temporary:
@@ -53,7 +54,7 @@ def measure(before: Any, after: Any, *, seed: int = 0) -> Timing:
         paths = [on_disk(model, folder / side / "model.onnx")[1] for side, model in (("a", before), ("b", after))]
         home = str(Path(__file__).resolve().parents[1])
         search = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", "relu_tools.timing", *paths, str(seed)]
+        command = [*child_of("relu_tools.timing"), *paths, str(seed)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": search}
@@ -105,7 +106,3 @@ def main() -> None:
             dataclasses.asdict(Timing(before, after, len(taken[1]) - 1, f"onnxruntime {onnxruntime.__version__}"))
         )
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -240,6 +240,24 @@ def test_packed_projections(count, seed):
     kernels.check("MultiHeadAttention", inputs, expected=expected, num_heads=draw.heads, **draw.how)
 
 
+@pytest.mark.parametrize("batch, length", [(0, 3), (2, 0), (2, 3)])
+def test_a_batch_or_a_sequence_may_be_empty(batch, length):
+    """Where exporters leave them open: the verifier, which tries that too, finds no difference."""
+    draw = Draw(1)
+    x, ids = draw.floats(batch, length, 16), np.zeros((batch, length), np.int64)
+    cache = draw.floats(8, 4)
+    for op, inputs, constants, attributes in (
+        ("Attention", [x, draw.floats(16, 48), draw.floats(48)], (1, 2), {"num_heads": 2}),
+        ("MultiHeadAttention", [x, x, x], (), {"num_heads": 2}),
+        ("RotaryEmbedding", [x, ids, cache, cache], (2, 3), {"num_heads": 2}),
+    ):
+        how = {"constants": constants, "dynamic": "lead", **attributes}
+        kernels.check(op, inputs, **how, **CLOSE)
+        if length and batch and op != "RotaryEmbedding":  # whose places are drawn from outside of its tables
+            found = relu_tools.inline(kernels.one_node(op, inputs, **how)[0], verify="changed").report.verification
+            assert found, str(found)
+
+
 def test_scores():
     """The fourth output of MultiHeadAttention, whose type it does not infer."""
     draw = Draw(3)

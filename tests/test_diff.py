@@ -90,6 +90,66 @@ def test_metadata_and_doc_strings():
     ]
 
 
+def _full() -> onnx.ModelProto:
+    """A model that has something in every field that onnx does not keep for data."""
+    full = model("""<ir_version: 10, opset_import: ["": 18, "own": 1], producer_name: "a", producer_version: "1",
+        domain: "d", model_version: 3, doc_string: "m">
+    net (float[N] x, bool c) => (float[N] y)
+    <float[2] w = {1.0, 2.0}, float[2] h>
+    {
+        [first] h = own.F <alpha = 0.5> (x)
+        [second] y = If (c) <
+            then_branch = t () => (float[N] p) { p = Abs (h) },
+            else_branch = e () => (float[N] q) { q = Neg (w) }
+        >
+    }
+    <domain: "own", opset_import: ["": 18], doc_string: "f">
+    F <alpha> (a) => (b) { b = LeakyRelu <alpha: float = @alpha> (a) }""")
+    function, node = full.functions[0], full.graph.node[0]
+    function.value_info.append(onnx.helper.make_tensor_value_info("a", 1, ["N"]))
+    infos = [*full.graph.input, *full.graph.output, *full.graph.value_info]
+    for message in (full, full.graph, function, node, full.graph.initializer[0], *infos):
+        message.metadata_props.add(key="k", value="v")
+    for message in (full.graph, node, node.attribute[0], full.graph.node[1].attribute[0], *infos):
+        message.doc_string = "told"
+    for info in infos:
+        info.type.denotation = "IMAGE"
+        for dim in info.type.tensor_type.shape.dim:
+            dim.denotation = "DATA_BATCH"
+    note = full.graph.quantization_annotation.add(tensor_name="h")
+    note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="w")
+    full.training_info.add().algorithm.name = "training"
+    return full
+
+
+def _fields(message, path=()):
+    """Where the fields of a message, and of all in it, lie."""
+    for field, value in message.ListFields():
+        many = not isinstance(value, int | float | str | bytes) and not hasattr(value, "ListFields")
+        for index, entry in enumerate(value) if many else [(None, value)]:
+            place = (*path, (field.name, index))
+            # A domain of no letters is no other than none.
+            if entry != "" and field.name != "float_data":
+                yield place
+            if hasattr(entry, "ListFields"):
+                yield from _fields(entry, place)
+
+
+@pytest.mark.parametrize("place", list(_fields(_full())), ids=lambda place: "/".join(name for name, _ in place))
+def test_nothing_that_is_gone_is_overlooked(place):
+    less = _full()
+    message = less
+    for name, index in place[:-1]:
+        message = getattr(message, name) if index is None else getattr(message, name)[index]
+    name, index = place[-1]
+    if index is None:
+        message.ClearField(name)
+    else:
+        del getattr(message, name)[index]
+    if less != _full():
+        assert told(_full(), less) and told(less, _full())
+
+
 def test_functions():
     text = """<ir_version: 8, opset_import: ["": 13, "own": 1]> net (float[2] x) => (float[2] y) { y = own.F (x) }
         <domain: "own", opset_import: ["": 13]> F (x) => (y) { y = Abs (x) }"""

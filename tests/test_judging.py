@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
+import relu_tools
 from relu_tools import judging
 from relu_tools.attribute_values import counted_from_the_back, undefined_values
 from relu_tools.compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED
@@ -199,6 +200,40 @@ def test_a_form_that_alone_dies_of_a_set_of_inputs_is_different() -> None:
     before, dies = (parsed(13, f"(float[N] x) => (float[N] y) {{ {body} y = Neg(x) }}") for body in ("", DIES))
     found = verify(before, dies)
     assert found.verdict == DIFFERENT and "kills the process" in found.reason and "sizes of 0" in found.reason
+
+
+def test_the_child_imports_nothing_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("json", "types", "numpy", "onnx", "relu_tools"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    model = parsed(14, "(float[2] x) => (float[2] y) { y = Relu (x) }")
+    assert verify(model, model).verdict == BIT_EXACT
+
+
+FOREIGN = """(float[2,8] x) => (float[2,4] y) <uint8[8,4] w = WEIGHTS, float s = {0.1}>
+    { y = com.microsoft.DynamicQuantizeMatMul (x, w, s) }""".replace("WEIGHTS", str({*range(32)}))
+
+
+def test_what_a_kernel_alone_tells_of_infinities_is_no_difference() -> None:
+    """The body of DynamicQuantizeLinear gives a NaN for an infinity, the kernel that fuses it a number."""
+    pytest.importorskip("onnxruntime")
+    before = parsed(13, FOREIGN, domains=', "com.microsoft": 1')
+    after = relu_tools.inline(before).model
+    found = verify(before, after)
+    assert found.verdict == NOT_VERIFIED and "its kernel alone tells" in found.reason and found.runs > 20
+    wrong = next(node for node in after.graph.node if list(node.output) == ["y"])
+    wrong.op_type = "Add"
+    assert verify(before, after).verdict == DIFFERENT
+
+
+def test_inputs_that_a_judge_does_not_take_are_the_reason() -> None:
+    """Places are drawn from outside of the tables."""
+    pytest.importorskip("onnxruntime")
+    text = """(float[2,1,8] x, int64[2,1] i, float[4,4] c, float[4,4] s) => (float[2,1,8] y)
+        { y = com.microsoft.RotaryEmbedding (x, i, c, s) }"""
+    model = parsed(17, text, domains=', "com.microsoft": 1')
+    found = verify(model, model)
+    assert found.verdict == NOT_VERIFIED and "onnxruntime" in found.reason and "no judge" not in found.reason
 
 
 def test_dimensions_that_must_be_alike() -> None:

@@ -77,6 +77,8 @@ def test_exact_comparison(before: list, after: list, verdict: str, problem: str)
         ([np.zeros(1), np.zeros(1)], [np.zeros(1), np.ones(1)], "in element 1 of the sequence"),
         (np.zeros(1), None, "a tensor against nothing"),
         (np.array(["a"], object), np.array(["b"], object), "a against b"),
+        (np.array(["a\0"], object), np.array(["a"], object), "at index (0,)"),
+        (np.array([1 + 1j]), np.array([1 + 2j]), "1.0 against 2.0 at index (0, 1)"),
         (np.array(2**63 - 1), np.array(-(2**63)), "9223372036854775807 against"),
     ],
 )

@@ -57,7 +57,20 @@ def thresholded_relu(op, X, *, alpha):
 
     It is X where X is greater than alpha, rounded to the element type, else 0; a NaN is not greater.
     """
-    return op.Where(op.Greater(X, op.like(alpha, X)), X, op.like(0, X))
+    above = _is_above(op, X, alpha) if np.isfinite(alpha) else op.Greater(X, op.like(alpha, X))
+    return op.Where(above, X, op.like(0, X))
+
+
+def _is_above(op, x, bound):
+    """Whether x is greater than a finite bound. Onnx's own converter has no way up for comparisons from below 7."""
+    if op.version("Greater") >= 7:
+        return op.Greater(x, op.like(bound, x))
+    # A difference of unequal floats is never 0, and exp(-|x|) is a number unless x is none.
+    difference = op.Relu(op.Sub(x, op.like(bound, x)))
+    finite = op.Exp(op.Neg(op.Abs(x)))
+    is_number = op.Not(op.Cast(op.Sub(finite, finite), to=T.BOOL))
+    both = [op.Cast(part, to=T.FLOAT) for part in (op.Cast(difference, to=T.BOOL), is_number)]
+    return op.Cast(op.Mul(*both), to=T.BOOL)
 
 
 @adapter("ThresholdedRelu", 22, 10)

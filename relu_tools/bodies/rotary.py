@@ -104,8 +104,7 @@ def RotaryEmbedding(
     if rotary_embedding_dim and num_heads:
         x = op.Reshape(input, [0, 0, num_heads, parted(input, 2, num_heads)])
     elif isinstance(pairs := cos_cache.shape[-1], int):
-        length = size_known(input, 2)
-        x = op.Reshape(input, [0, 0, -1 if length is None else length // (2 * pairs), 2 * pairs])
+        x = op.Reshape(input, [0, 0, parted(input, 2, 2 * pairs), 2 * pairs])
     else:
         raise RefusedError("the shape of cos_cache is not known", TELL_SHAPE)
     return op.Reshape(rotated(x, cos, sin, interleaved), [0, 0, together(x, 2, 3)])
