@@ -666,7 +666,7 @@ def test_the_readme_shows_what_inlining_does(in_a_copy):
     (command,) = re.findall("^After `relu-tools (.*)`:$", README, re.MULTILINE)
     blocks = re.findall(r"```\n(relu_14_float .*?\n\})\n```", README, re.DOTALL)
     assert run(*shlex.split(command)).exit_code == 0
-    for path, block in zip(("models/relu_14_float.onnxtxt", "plain.onnxtxt"), blocks, strict=True):
+    for path, block in zip(("models/relu_14_float.onnxtxt", "inlined.onnxtxt"), blocks, strict=True):
         assert block in Path(path).read_text()
 
 
