@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -15,6 +16,17 @@ from relu_tools import schemas
 _OF_THEIR_GRAPHS = ("If", "Loop", "Scan")
 _TOLD = ("Cast", "Constant", "ConstantOfShape")
 _KNOWN = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+
+
+class Answers(dict):
+    """Answers to a question, each found once."""
+
+    def __init__(self, ask: Callable[[Any], Any]):
+        self._ask = ask
+
+    def __missing__(self, key: Any) -> Any:
+        answer = self[key] = self._ask(key)
+        return answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +49,18 @@ def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
     counts: Counter[tuple[str, str]] = Counter()
     types: set[str | None] = {None} if model.functions else set()
     in_order = plain = True
+    attributed = Answers(_may_have_attributes)
     waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while waiting:
         graph = waiting.pop()
         given = given_in(graph)
         known = {"", *given}
         made = len(given) + 1
+        kinds: list[tuple[str, str]] = []
         for node in graph.node:
             kind = (node.domain, node.op_type)
-            counts[kind] += 1
-            if _may_have_attributes(kind) and (attributes := node.attribute):
+            kinds.append(kind)
+            if attributed[kind] and (attributes := node.attribute):
                 plain = False
                 for attribute in attributes:
                     inner = [attribute.g] if attribute.HasField("g") else attribute.graphs
@@ -63,6 +77,7 @@ def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
                     known.add(outputs[0])
                 else:
                     known.update(outputs)
+        counts.update(kinds)
         in_order = in_order and len(known) == made and known.issuperset(_wanted(graph))
         if isinstance(graph, GraphProto):
             types.update(schemas.type_text(info.type) for info in graph.input)
@@ -106,7 +121,6 @@ def _brought_in(domain: str, op: str, opset: int) -> frozenset[str | None]:
     )
 
 
-@functools.cache
 def _may_have_attributes(kind: tuple[str, str]) -> bool:
     domain, op = kind
     versions = schemas.history(schemas.normal(domain), op)

@@ -12,12 +12,12 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from relu_tools import adapters, schemas
 from relu_tools.bodies import Bodies
+from relu_tools.census import Answers
 from relu_tools.facts import Model, Scope, subgraphs
 from relu_tools.inlining import Selection
-from relu_tools.lowering import NOTHING, Answers, Lowering, Opsets, Rewritten, Trace, birth, unborn
+from relu_tools.lowering import NOTHING, Lowering, Opsets, Rewritten, Trace, birth, unborn
 from relu_tools.report import Change, Refusal, RefusedError, Step
 from relu_tools.rewriting import first, prune
-
 
 # The first opset in which operators broadcast by themselves.
 LEGACY = 7

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -17,6 +17,7 @@ from relu_tools import adapters, casts, irversion, magnitudes, schemas
 from relu_tools.adapters import KEEP
 from relu_tools.bodies import Bodies
 from relu_tools.builder import Builder
+from relu_tools.census import Answers
 from relu_tools.facts import Model, Scope, formal_types, graphs_in, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
 from relu_tools.report import TELL_TYPE, Change, Refusal, RefusedError, Step, qualified
@@ -41,17 +42,6 @@ class Rewritten:
     after: Sequence[NodeProto]
     initializers: Sequence[TensorProto]
     scope: Scope
-
-
-class Answers(dict):
-    """Answers to a question, each found once."""
-
-    def __init__(self, ask: Callable):
-        self._ask = ask
-
-    def __missing__(self, key):
-        answer = self[key] = self._ask(key)
-        return answer
 
 
 @dataclasses.dataclass
