@@ -12,12 +12,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from relu_tools import external, wire
+from relu_tools import external, textformats, wire
 from relu_tools.modelfile import ModelFile
 from relu_tools.report import ModelFileError
 from relu_tools.sources import Part, Source
 
 MODES = ("keep", "copy", "embed")
+# The endings of models, which no data file takes the place of.
+_MODELS = (".onnx", ".pb", ".ort", *textformats.FORMATS)
 ALIGNMENT = 4096
 """Of offsets in a new data file, in bytes, so that runtimes can map the data (onnx.proto, `external_data`)."""
 
@@ -43,10 +45,11 @@ def settle(file: ModelFile, target: Path, how: str | None, overwrite: bool) -> t
         return _embedded(file), []
     for tensor in tensors:
         _check_place(file, target, tensor)
-    if how == "keep":
-        return file, []
     if file.base is not None and target.parent.is_dir() and os.path.samefile(file.base, target.parent):
         return _copied_here(file, target, overwrite) if how == "copy" else (file, [])
+    if how == "keep":
+        _check_found(file, target, tensors)
+        return file, []
     return file, _copied(file, target, tensors, overwrite)
 
 
@@ -69,6 +72,19 @@ def _check_place(file: ModelFile, target: Path, tensor: TensorProto) -> None:
         external.locate(tensor, file.base or target.parent)
 
 
+def _check_found(file: ModelFile, target: Path, tensors: list[TensorProto]) -> None:
+    """Refuses what would part the model from its data, which is looked for beside the target alone."""
+    for name, tensor in {external.location(tensor): tensor for tensor in tensors}.items():
+        there = target.parent / name
+        here = file.base / name if file.base is not None else there
+        if not there.is_file() or (here.is_file() and not filecmp.cmp(here, there, shallow=False)):
+            what = "other data is" if there.is_file() else "nothing is"
+            raise ModelFileError(
+                f"cannot write {target}: the data of {tensor.name!r} would stay in {here}, and {what} in {there}; "
+                "--external-data copy takes it there"
+            )
+
+
 # --- whole files -----------------------------------------------------------------------------
 def _copied(file: ModelFile, target: Path, tensors: list[TensorProto], overwrite: bool) -> list[DataFile]:
     """The data files of another folder, under the names that they have there."""
@@ -86,7 +102,7 @@ def _copied(file: ModelFile, target: Path, tensors: list[TensorProto], overwrite
             continue
         data = file.base / name
         if not data.is_file():
-            raise ModelFileError(f"tensor {tensor.name!r}: its data in {data} is missing")
+            raise external.missing(tensor, data)
         if copy.exists():
             if filecmp.cmp(data, copy, shallow=False):
                 continue
@@ -105,7 +121,7 @@ def _copied_here(file: ModelFile, target: Path, overwrite: bool) -> tuple[ModelF
         data = target.parent / name
         copy = data.with_name(f"{target.stem}.{name.name}")
         if not data.is_file():
-            raise ModelFileError(f"tensor {tensor.name!r}: its data in {data} is missing")
+            raise external.missing(tensor, data)
         if copy.exists() and not overwrite:
             raise ModelFileError(f"{copy}, for the data of {tensor.name!r}, exists; --force overwrites it")
         copies[name] = DataFile(copy, _whole(data))
@@ -164,6 +180,8 @@ def _gathered(file: ModelFile, target: Path, name: str, overwrite: bool) -> tupl
     if not contents:
         return file, []
     if path.exists():
+        if path.suffix.lower() in _MODELS or (file.path is not None and os.path.samefile(path, file.path)):
+            raise ModelFileError(f"cannot write {path}: it is a model, not a file of data")
         if not overwrite:
             raise ModelFileError(f"{path} exists; --force overwrites it")
         if any(os.path.samefile(path, used) for used in sources):

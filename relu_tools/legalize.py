@@ -38,12 +38,21 @@ class Engine(Lowering):
         graph = self.work.graph
         scope = Scope(self.original, graph, self.original.opsets)
         self._check_interface(graph)
+        self._check_training()
         kinds = self.original.census.counts
         settled = self._settled_at(self.original.opsets)
         if not self.functions and all(settled[kind] for kind in kinds):
             return
         self._graph(graph, scope)
         self._functions()
+
+    def _check_training(self) -> None:
+        """Graphs for training are left alone, which they cannot be where anything that they build on changes."""
+        before, after = self.original.opsets.get(""), self.targets.get("")
+        moves = any(self.original.opsets.get(domain) != version for domain, version in self.targets.items())
+        if self.work.training_info and (moves or self.inline_all or self.expand != NOTHING):
+            step = Step("training graph", before, after)
+            self._refuse("training_info", step, "graphs for training are not converted", "leave training_info out")
 
     def _check_interface(self, graph: GraphProto) -> None:
         target = self.targets.get("")

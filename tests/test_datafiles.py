@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -166,11 +168,25 @@ def test_whole_files_are_copied_with_what_shares_them(tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "m" / name).read_bytes()
 
 
-def test_keep_copies_nothing_and_says_the_same_places(tmp_path):
+def test_keep_does_not_part_a_model_from_its_data(tmp_path):
     source = model(tmp_path / "m")
     (tmp_path / "out").mkdir()
+    for _ in range(2):
+        result = convert(source, tmp_path / "out/net.onnx", "--external-data", "keep")
+        assert result.exit_code == 2 and "--external-data copy" in result.stderr
+        assert not (tmp_path / "out/net.onnx").exists()
+        (tmp_path / "out/sub").mkdir(exist_ok=True)
+        for name in ("one.bin", "sub/two.bin"):
+            (tmp_path / "out" / name).write_bytes(b"another")
+
+
+def test_keep_copies_nothing_and_says_the_same_places(tmp_path):
+    source = model(tmp_path / "m")
+    shutil.copytree(tmp_path / "m", tmp_path / "out")
+    (tmp_path / "out/net.onnx").unlink()
+    before = files(tmp_path / "out")
     assert convert(source, tmp_path / "out/net.onnx", "--external-data", "keep").exit_code == 0
-    assert files(tmp_path / "out") == {"net.onnx"} and places(tmp_path / "out/net.onnx") == places(source)
+    assert files(tmp_path / "out") == before | {"net.onnx"} and places(tmp_path / "out/net.onnx") == places(source)
 
 
 def test_one_file_is_aligned_and_shares_what_was_shared(tmp_path):
@@ -390,3 +406,35 @@ def test_inlining_takes_the_same(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert outputs(tmp_path / "m/new.onnx") == outputs(source)
     assert {location for location, _ in places(tmp_path / "m/new.onnx").values()} == {"w.data"}
+
+
+@pytest.mark.parametrize("order", [("m", "n"), ("n", "m")])
+@pytest.mark.parametrize("command", ["verify", "diff"])
+def test_missing_data_is_no_verdict(tmp_path, command, order):
+    paths = {name: model(tmp_path / name) for name in order}
+    (tmp_path / "n/sub/two.bin").unlink()
+    result = run(command, *(paths[name] for name in order))
+    assert result.exit_code == 2 and result.stdout == ""
+    assert re.fullmatch(r"relu-tools: tensor '\w+': its data in \S+/n/sub/two.bin is missing\n", result.stderr)
+
+
+@pytest.mark.parametrize("how", [(), ("--runtime", "onnxruntime==1.20")])
+def test_check_finds_that_data_is_missing(tmp_path, how):
+    source = model(tmp_path / "m")
+    assert "is missing" not in run("check", source, *how).stdout
+    (tmp_path / "m/sub/two.bin").unlink()
+    result = run("check", source, *how)
+    assert f"its data in {tmp_path}/m/sub/two.bin is missing" in result.stdout
+    assert "loads it as it is" not in result.stdout and (result.exit_code == 1) == bool(how)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "other.onnx"])
+def test_data_takes_the_place_of_no_model(tmp_path, name):
+    source = model(tmp_path / "m")
+    victim = tmp_path / "m" / name
+    victim.write_bytes(source.read_bytes())
+    before = victim.read_bytes()
+    how = ("--opset", 13, "-o", tmp_path / "m/new.onnx", "--external-data", name, "--force")
+    result = run("convert", source, *how)
+    assert result.exit_code == 2 and "it is a model" in result.stderr
+    assert victim.read_bytes() == before and not (tmp_path / "m/new.onnx").exists()

@@ -192,3 +192,43 @@ def test_a_function_that_nothing_calls_blocks_nothing():
     before.functions.append(unused)
     report = relu_tools.convert(before, 15).report
     assert report.notes == ["nothing calls the function own::F, which could not be converted: it was left out"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"verify": "fulll"},
+        {"verify": False},
+        {"verify": None},
+        {"ir_version": "8"},
+        {"runtime": 3},
+        {"verify": "full", "inputs": "samples.npz"},
+        {"verify": "full", "inputs": {"x": np.zeros(3, np.float32)}},
+        {"verify": "full", "inputs": []},
+    ],
+)
+def test_an_argument_that_means_nothing_is_not_passed_over(how):
+    with pytest.raises((TypeError, ValueError)):
+        relu_tools.convert(one("Relu", 14), 13, **how)
+
+
+def test_a_runtime_may_be_a_path(tmp_path):
+    (tmp_path / "npu.toml").write_text('name = "npu"\nversion = "1"\nir_version = 7\n[opsets]\n"ai.onnx" = [7, 13]\n')
+    after = relu_tools.convert(one("Relu", 14), runtime=tmp_path / "npu.toml", verify="off").model
+    assert after.opset_import[0].version <= 13
+    assert relu_tools.check(one("Relu", 14), runtime=tmp_path / "npu.toml")
+
+
+def test_one_domain_is_no_list_of_domains():
+    with pytest.raises(TypeError):
+        relu_tools.inline(one("Relu", 14), domains="own")
+
+
+def test_graphs_for_training_are_not_left_behind():
+    model = one("Relu", 14)
+    algorithm = model.training_info.add().algorithm
+    algorithm.name = "training"
+    algorithm.node.append(helper.make_node("HardSwish", ["g"], ["h"]))
+    with pytest.raises(relu_tools.ConversionError, match="graphs for training are not converted"):
+        relu_tools.convert(model, 13, verify="off")
+    assert relu_tools.convert(model, 14, verify="off").model.training_info
