@@ -23,9 +23,9 @@ def bits(dtype) -> int:
 def unsigned(op, x):
     """The bits of an integer as an int64: a number from 0 on, but for those of 64 bits."""
     dtype = op.dtype(x)
-    if dtype in SIGNED[:3]:
-        x = op.Cast(x, to=UNSIGNED[SIGNED.index(dtype)])
-    return x if dtype == T.INT64 else op.Cast(x, to=T.INT64)
+    wide = x if dtype == T.INT64 else op.Cast(x, to=T.INT64)
+    # Not by way of the unsigned type: onnxruntime 1.10 leaves out the first of two casts in a row.
+    return op.Mod(wide, np.int64(2 ** bits(dtype))) if dtype in SIGNED[:3] else wide
 
 
 # --- shifts ----------------------------------------------------------------------------------
