@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from relu_tools import opening, schemas, structure
+from relu_tools import external, opening, schemas, structure
 from relu_tools.facts import Model
 from relu_tools.findings import Finding, findings
 from relu_tools.legalize import Engine
@@ -64,6 +64,7 @@ class Fit:
     """Whether a runtime loads the model: `objections` to it as it is, `refusals` of a conversion for it.
 
     `outcome` is that conversion's, None where it is refused; `changes` is what it would do. True where it can be had.
+    Where `operators_known` is false, all that is known to fit are opsets and IR version.
     """
 
     runtime: str
@@ -72,6 +73,7 @@ class Fit:
     outcome: Outcome | None
     changes: list[Change]
     refusals: list[Refusal]
+    operators_known: bool = True
 
     def __bool__(self) -> bool:
         return self.loads or self.outcome is not None
@@ -155,6 +157,7 @@ def _fit_as_dict(fit: Fit) -> dict[str, Any]:
         "name": fit.runtime,
         "source": fit.source,
         "loads": fit.loads,
+        "operators_known": fit.operators_known,
         "objections": [dataclasses.asdict(objection) for objection in fit.objections],
         "conversion": dataclasses.asdict(fit.outcome) if fit.outcome is not None else None,
         "changes": [dataclasses.asdict(change) for change in fit.changes],
@@ -166,7 +169,7 @@ def check(
     model: str | os.PathLike[str] | ModelProto | onnx_ir.Model,
     opsets: int | Iterable[int] | None = None,
     *,
-    runtime: str | Runtime | None = None,
+    runtime: str | os.PathLike[str] | Runtime | None = None,
 ) -> Compatibility:
     """Tells for each opset what `convert` would keep, rewrite and refuse, and whether a runtime loads the model.
 
@@ -175,7 +178,7 @@ def check(
     """
     file, _ = opening.opened(model)
     imports = opening.imported(file.model)
-    if isinstance(runtime, str):
+    if runtime is not None:
         runtime = find(runtime)
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1) if runtime is None else ()
@@ -193,6 +196,8 @@ def check(
             rows.setdefault(op, {})[opset] = cell
         if not engine.refusals:
             outcomes[opset] = _outcome(engine)
+    # Where the data of a model lies that is in memory, or came by a stream, is not known.
+    unreadable = list(external.faults(file.model, file.base)) if file.base is not None else []
     return Compatibility(
         opset=imports.get(""),
         ir_version=file.model.ir_version,
@@ -200,8 +205,8 @@ def check(
         counts=counts,
         rows=rows,
         outcomes=outcomes,
-        findings=findings(original),
-        fit=_fit(original, runtime) if runtime is not None else None,
+        findings=[*(Finding("", "", text) for text in unreadable), *findings(original)],
+        fit=_fit(original, runtime, unreadable) if runtime is not None else None,
     )
 
 
@@ -223,11 +228,14 @@ def _outcome(engine: Engine) -> Outcome:
     return Outcome(engine.targets.get(""), engine.ir_version, nodes, added(engine.changes))
 
 
-def _fit(original: Model, runtime: Runtime) -> Fit:
+def _fit(original: Model, runtime: Runtime, unreadable: list[str]) -> Fit:
     from relu_tools.fitting import engine_for
 
-    found = objections(original, runtime)
-    engine = engine_for(original, runtime) if found else None
+    found = [*(Objection("", "", text) for text in unreadable), *objections(original, runtime)]
+    engine = engine_for(original, runtime) if found and not unreadable else None
     outcome = _outcome(engine) if engine is not None and not engine.refusals else None
     changes = engine.changes if engine is not None and outcome is not None else []
-    return Fit(str(runtime), runtime.source, found, outcome, changes, engine.refusals if engine is not None else [])
+    refusals = engine.refusals if engine is not None else []
+    return Fit(
+        str(runtime), runtime.source, found, outcome, changes, refusals, operators_known=runtime.operators is not None
+    )

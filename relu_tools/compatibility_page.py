@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from relu_tools.compatibility import Cell, Compatibility, Fit
-from relu_tools.compatibility_text import at_opsets, exact, fit_lines, look
+from relu_tools.compatibility_text import at_opsets, exact, fit_lines, look, none_of
 from relu_tools.page import Html, badge, element, facts, join, page, scroll, section, table
 from relu_tools.present import ACCURACY, ranges
 from relu_tools.report import Change, Refusal
@@ -55,9 +55,10 @@ def _summary(found: Compatibility) -> Iterable[tuple[object, object]]:
         reachable = found.reachable
         if reachable:
             yield "converts to", badge(ranges(reachable), "good")
-            yield "lowest, highest", f"{min(reachable)}, {max(reachable)}"
+            if len(reachable) > 1:
+                yield "lowest, highest", f"{min(reachable)}, {max(reachable)}"
         else:
-            yield "converts to", badge(f"none of {ranges(found.opsets)}", "bad")
+            yield "converts to", badge(none_of(found.opsets), "bad")
         if found.next_down is not None:
             blocking = [op for op, row in found.rows.items() if found.next_down in row and row[found.next_down].blocked]
             yield "next down", f"{found.next_down}, blocked by {', '.join(blocking)}"
@@ -65,9 +66,11 @@ def _summary(found: Compatibility) -> Iterable[tuple[object, object]]:
             yield "IR version", at_opsets({o: str(outcome.ir_version) for o, outcome in found.outcomes.items()})
             yield "nodes", at_opsets({o: str(outcome.nodes) for o, outcome in found.outcomes.items()})
     if found.fit is not None:
-        loads = found.fit.loads
-        kind = "good" if loads else "warn" if found.fit else "bad"
+        loads, known = found.fit.loads, found.fit.operators_known
+        kind = "good" if loads and known else "warn" if found.fit else "bad"
         word = "loads it as it is" if loads else "loads a conversion" if found.fit else "cannot load it"
+        if found.fit and not known:
+            word = "opsets and IR version fit" if loads else "opsets and IR version of a conversion fit"
         yield found.fit.runtime, badge(word, kind)
 
 

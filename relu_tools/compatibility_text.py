@@ -105,8 +105,9 @@ def _summary(found: Compatibility) -> list[str]:
     reachable = found.reachable
     has = f"the model has {found.opset}" if found.opset is not None else "the model imports no ai.onnx"
     if not reachable:
-        return [f"reachable: none of {ranges(found.opsets)}; {has}"]
-    lines = [f"reachable: {ranges(reachable)} (lowest {min(reachable)}, highest {max(reachable)}); {has}"]
+        return [f"reachable: {none_of(found.opsets)}; {has}"]
+    ends = f" (lowest {min(reachable)}, highest {max(reachable)})" if len(reachable) > 1 else ""
+    lines = [f"reachable: {ranges(reachable)}{ends}; {has}"]
     if found.next_down is not None:
         blocking = [op for op, row in found.rows.items() if found.next_down in row and row[found.next_down].blocked]
         lines.append(f"next down: {found.next_down}, blocked by {_some(blocking)}")
@@ -120,6 +121,10 @@ def _summary(found: Compatibility) -> list[str]:
     }
     lines.append(f"nodes: {at_opsets(costs) if costs else before}; the model has {before}")
     return [printable(line) for line in lines]
+
+
+def none_of(opsets: list[int]) -> str:
+    return f"none of {ranges(opsets)}" if len(opsets) > 1 else "none"
 
 
 def at_opsets(values: dict[int, str]) -> str:
@@ -143,11 +148,16 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
+_UNKNOWN = "nothing is known of the operators that it runs"
+
+
 # --- a runtime -------------------------------------------------------------------------------
 def fit_lines(fit: Fit) -> list[str]:
     """What a runtime makes of the model, details indented."""
-    if fit.loads:
+    if fit.loads and fit.operators_known:
         return [printable(f"{fit.runtime} loads it as it is")]
+    if fit.loads:
+        return [printable(f"its opsets and IR version fit {fit.runtime} as they are; {_UNKNOWN}")]
     reasons: dict[tuple[str, str], list[str]] = {}
     for objection in fit.objections:
         reasons.setdefault((objection.op, objection.reason), []).append(objection.node)
@@ -155,14 +165,19 @@ def fit_lines(fit: Fit) -> list[str]:
     lines += [f"  {f'{op}: ' if op else ''}{why}{_at(nodes) if op else ''}" for (op, why), nodes in reasons.items()]
     if fit.outcome is not None:
         opset = f"opset {fit.outcome.opset}, " if fit.outcome.opset is not None else ""
+        makes = "one that it loads" if fit.operators_known else f"one of opsets and IR version that fit ({_UNKNOWN})"
         lines.append(
-            f"`convert --for` makes one that it loads: {opset}IR version {fit.outcome.ir_version}, "
+            f"`convert --for` makes {makes}: {opset}IR version {fit.outcome.ir_version}, "
             f"{_count(fit.outcome.nodes, 'node')}{_plus(fit.outcome.added)}"
         )
         lines += [f"  {op}: {', '.join(means)}; {ACCURACY[accuracy]}" for op, means, accuracy in _kinds(fit.changes)]
-    else:
+    elif fit.refusals:
         lines.append("and `convert --for` cannot make one:")
-        lines += [f"  {refusal}" for refusal in fit.refusals]
+        refused: dict[tuple[str, str, str], list[str]] = {}
+        for refusal in fit.refusals:
+            refused.setdefault((str(refusal.step), refusal.reason, refusal.advice), []).append(refusal.node)
+        for (step, reason, advice), nodes in refused.items():
+            lines.append(f"  {step}: {reason}{f' ({advice})' if advice else ''}{_at(nodes)}")
     return [printable(line) for line in lines]
 
 
@@ -181,7 +196,8 @@ def github(model: str, found: Compatibility) -> str:
     for opset in found.opsets:
         lines += [command("error", model, f"opset {opset}: {refusal}") for refusal in found.refusals(opset)]
     if found.fit is not None and not found.fit:
-        lines += [command("error", model, f"{found.fit.runtime}: {refusal}") for refusal in found.fit.refusals]
+        why = found.fit.refusals or found.fit.objections
+        lines += [command("error", model, f"{found.fit.runtime}: {reason}") for reason in why]
     if not lines:
         lines = [command("notice", model, "everything that was asked for can be reached")]
     return "\n".join(lines)

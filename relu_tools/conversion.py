@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import onnx
@@ -66,6 +66,12 @@ class _Result:
             self._model = self._back(self._file)
         return self._model
 
+    def operators(self) -> set[str]:
+        """The operators of its nodes, such as "Relu" and "my.domain::Op"."""
+        tops = (self._file.model.graph, *self._file.model.functions)
+        nodes = (node for top in tops for graph in graphs_in(top) for node in graph.node)
+        return {qualified(schemas.normal(node.domain), node.op_type) for node in nodes}
+
     def save(
         self, target: str | os.PathLike[str], *, overwrite: bool = False, external_data: str | None = None
     ) -> None:
@@ -90,7 +96,7 @@ def convert(
     model: AnyModel,
     opset: int | Mapping[str, int] | None = None,
     *,
-    runtime: str | Runtime | None = None,
+    runtime: str | os.PathLike[str] | Runtime | None = None,
     ir_version: int | Literal["keep"] | None = None,
     inline: Iterable[str] = (),
     verify: Verify = "changed",
@@ -126,6 +132,7 @@ def convert(
     """
     if opset is None and runtime is None:
         raise ValueError("what to convert to is told by an opset or a runtime")
+    _check_verify(verify)
     file, back = opened(model)
     opsets = imported(file.model)
     targets = None if opset is None else targets_of(opset, opsets)
@@ -172,11 +179,14 @@ def inline(
         primitive: Goes on with the functions that the expanded bodies call, named or not.
         missing_at: Only what this opset of ai.onnx lacks.
         bodies: onnxscript functions and FunctionProtos that stand for operators of their names and domains.
-        verify, seed, inputs, seconds, memory_mb, progress: As for `convert`.
+        verify, seed, inputs, seconds, memory_mb, progress: As for `convert`, but that nothing is run unless asked for.
 
     Raises ConversionError, VerificationError and ModelFileError as `convert` does, ValueError for a body of an
     operator that a schema defines.
     """
+    _check_verify(verify)
+    if isinstance(domains, str):
+        raise TypeError("domains are a list of names, such as ['my.domain']")
     file, back = opened(model)
     opsets = imported(file.model)
     if missing_at is not None:
@@ -212,7 +222,7 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, 
         from relu_tools.fitting import engine_for
         from relu_tools.runtimes import find
 
-        runtime = find(runtime) if isinstance(runtime, str) else runtime
+        runtime = find(runtime)
         engine = engine_for(model, runtime, targets, ir_version, selection, bodies)
     work = engine.work
     if engine.refusals:
@@ -243,7 +253,8 @@ def _import(work: ModelProto, engine: Engine) -> None:
         if domain not in seen:
             work.opset_import.add(domain=domain, version=version)
             seen.add(domain)
-    replaced = engine.replaced - schemas.domains()
+    gone = {domain for domain, _, _ in (*engine.inlined, *engine.left_out)}
+    replaced = (engine.replaced | gone) - schemas.domains()
     if MICROSOFT in seen and (MICROSOFT in replaced or engine.expand(MICROSOFT, "")):
         # Beside its own operators' domain onnxruntime's optimizer imports all others that it knows.
         replaced |= seen - {""}
@@ -322,6 +333,11 @@ def _notes(engine: Engine) -> list[str]:
 
 
 # --- proving it ------------------------------------------------------------------------------
+def _check_verify(how: Any) -> None:
+    if how not in get_args(Verify):
+        raise ValueError(f"verify is {' or '.join(map(repr, get_args(Verify)))}, not {how!r}")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Trial:
     """How a result is to be verified; `convert` says what each means."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -107,7 +109,7 @@ class _Pair:
         yield from self._nodes(where, a.node, b.node)
         notes = [
             {
-                note.tensor_name: str(sorted((e.key, e.value) for e in note.quant_parameter_tensor_names))
+                note.tensor_name: ", ".join(sorted(f"{e.key} = {e.value}" for e in note.quant_parameter_tensor_names))
                 for note in notes
             }
             for notes in (a.quantization_annotation, b.quantization_annotation)
@@ -345,8 +347,18 @@ def _value(attribute: AttributeProto) -> str:
 
 
 def _brief(value: Any) -> str:
-    text = " ".join(str(value).split()) if not isinstance(value, str) else repr(value)
+    text = repr(value) if isinstance(value, str) else " ".join(_text(value).split())
     return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters)"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, float):
+        return str(np.float32(value))  # of the digits only those that tell it from its neighbours
+    if isinstance(value, str) and not re.fullmatch(r"[^\s,'\[\]]+", value):
+        return repr(value)
+    return str(value)
 
 
 def _both(a: Iterable, b: Iterable) -> list:

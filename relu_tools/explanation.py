@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relu_tools import adapters, schemas
-from relu_tools.report import Step, qualified
+from relu_tools.report import Step, did_you_mean, qualified
 from relu_tools.schemas import Version
 
 
@@ -16,7 +16,8 @@ def explain(op: str, source: int, target: int) -> str:
     domain = schemas.normal(domain)
     versions = schemas.history(domain, name)
     if not versions:
-        raise ValueError(f"no schema knows an operator '{op}'")
+        known = [qualified(other, name) for other in schemas.domains() for name in schemas.names(other)]
+        raise ValueError(f"no schema knows an operator '{op}'{did_you_mean(op, known)}")
     for opset in (source, target):
         if not 1 <= opset <= schemas.newest(domain):
             raise ValueError(f"there is no opset {opset}: the highest known is {schemas.newest(domain)}")

@@ -64,6 +64,8 @@ def locate(tensor: TensorProto, folder: Path) -> Location:
     file = folder / name
     try:
         available = file.stat().st_size
+    except FileNotFoundError:
+        raise missing(tensor, file) from None
     except OSError as error:
         raise ModelFileError(f"{_title(tensor)}: cannot read its data in {file}: {error.strerror}") from None
     start = _number(tensor, entries, "offset", 0)
@@ -76,6 +78,25 @@ def locate(tensor: TensorProto, folder: Path) -> Location:
             f"{_title(tensor)}: bytes {start} to {start + size} of its data lie outside {file}, which has {available}"
         )
     return Location(file, name, start, size)
+
+
+def check_data(model: onnx.ModelProto, folder: Path) -> None:
+    """Raises ModelFileError where the data of an external tensor cannot be read from the folder."""
+    for tensor in external_tensors(model):
+        locate(tensor, folder)
+
+
+def faults(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
+    """What keeps the data of external tensors from being read from the folder."""
+    for tensor in external_tensors(model):
+        try:
+            locate(tensor, folder)
+        except ModelFileError as error:
+            yield str(error)
+
+
+def missing(tensor: TensorProto, file: Path) -> ModelFileError:
+    return ModelFileError(f"{_title(tensor)}: its data in {file} is missing")
 
 
 def location(tensor: TensorProto) -> str:

@@ -146,7 +146,8 @@ def misfit(before: Form, after: Form) -> tuple[str, str] | None:
     if before.undefined and not after.undefined:
         return NOT_VERIFIED, f"the form before is not valid: {before.undefined}"
     if len(before.outputs) != len(after.outputs):
-        return DIFFERENT, f"{len(before.outputs)} outputs against {len(after.outputs)}"
+        count = f"{len(before.outputs)} output{'s' * (len(before.outputs) != 1)}"
+        return DIFFERENT, f"the form before has {count}, the form after has {len(after.outputs)}"
     if len(before.inputs) != len(after.inputs):
         return DIFFERENT, f"inputs differ: {', '.join(sorted(set(before.inputs) ^ set(after.inputs)))}"
     narrower = _narrower_input(before, after)

@@ -54,6 +54,8 @@ def chosen(current: int, opset: int | None, wanted: int | str | None) -> int:
                 f"there is no IR version {wanted}: onnx {onnx.__version__} knows {OLDEST} to {onnx.IR_VERSION}"
             )
         return wanted
+    if wanted not in (None, "keep"):
+        raise ValueError(f"an IR version is a whole number or 'keep', not {wanted!r}")
     if wanted == "keep" or opset is None:
         return current
     return min(current, max(of_opset(opset), PRIVATE_INITIALIZERS))

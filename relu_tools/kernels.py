@@ -1,12 +1,14 @@
-"""Which operators onnxruntime has kernels for: where it has none, it computes the schema's function body."""
+"""What onnxruntime does where it has no kernel: it computes the schema's function body, or casts to float and back."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import MutableSequence
 
 import onnx
 
 from relu_tools import adapters, schemas
+from relu_tools.trust import all_nodes
 
 
 def without_kernel(model: onnx.ModelProto) -> str:
@@ -48,3 +50,45 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
             key = schemas.normal(kernel.domain), kernel.op_name
             found.setdefault(key, []).append((*kernel.version_range, kernel.type_constraints))
     return found
+
+
+_NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+def rounding(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with an Identity behind each Cast to 16 bits.
+
+    Where onnxruntime has no kernel of 16 bits it casts back to float, and takes away that pair of casts as one that
+    does nothing; the rounding goes with it.
+    """
+    if not any(_narrows(node) for node in all_nodes(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = {name for node in all_nodes(copy) for name in (*node.input, *node.output)}
+    for graph in (copy.graph, *copy.functions):
+        _part_casts(graph.node, names)
+    return copy
+
+
+def _part_casts(nodes: MutableSequence[onnx.NodeProto], names: set[str]) -> None:
+    made: list[onnx.NodeProto] = []
+    for node in nodes:
+        made.append(node)
+        for attribute in node.attribute:
+            for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                _part_casts(graph.node, names)
+        if _narrows(node):
+            name = node.output[0]
+            while (rounded := f"{name}/rounded") in names:
+                name = rounded
+            names.add(rounded)
+            made.append(onnx.NodeProto(op_type="Identity", input=[rounded], output=[node.output[0]]))
+            node.output[0] = rounded
+    if len(made) > len(nodes):
+        del nodes[:]
+        nodes.extend(made)
+
+
+def _narrows(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and not node.domain and any(a.name == "to" and a.i in _NARROW for a in node.attribute)

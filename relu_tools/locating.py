@@ -59,7 +59,7 @@ class Located:
     def __str__(self) -> str:
         figures = self.figures
         return (
-            f"the forms part at {self.value}: {self.before} before, {self.after} after; on {self.what} "
+            f"A and B part at {self.value}: {self.before} in A, {self.after} in B; on {self.what} "
             f"{figures.differing} of {figures.elements} elements differ, the first {figures.problem}"
         )
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relu_tools.report import BOUNDS, ConversionError, Report, qualified
+from relu_tools.report import BOUNDS, ConversionError, Report, did_you_mean, qualified
 
 if TYPE_CHECKING:
     from relu_tools.verification import Verification
@@ -64,10 +64,11 @@ def what_was_done(report: Report) -> list[tuple[str, str]]:
     return rows + [(title, ", ".join(entries)) for title, entries in lists.items() if entries]
 
 
-def without_effect(ops: Iterable[str], report: Report) -> list[str]:
-    """Those of the functions to expand that were not met."""
+def without_effect(ops: Iterable[str], report: Report, operators: Iterable[str]) -> list[str]:
+    """A sentence for each of the functions to expand that was not met; `operators` are those of the result."""
     met = {qualified(change.domain, change.op) for change in report.changes} | set(report.inlined_functions)
-    return [op for op in ops if op.removeprefix("ai.onnx::").removeprefix("::") not in met]
+    unmet = [name for op in ops if (name := op.removeprefix("ai.onnx::").removeprefix("::")) not in met]
+    return [f"no node calls a function '{op}'{did_you_mean(op, operators)}" for op in unmet]
 
 
 def _opsets(report: Report) -> list[str]:
@@ -117,7 +118,8 @@ def verdict(verification: Verification) -> str:
     judges = dict.fromkeys(judge for _, part in parts for judge in part.judges if judge)
     if judges:
         sets = f"{verification.runs} set{'s' * (verification.runs != 1)}"
-        text += f", by {' and '.join(judges)} on {sets} of inputs (seed {verification.seed})"
+        text += f", by {' and '.join(judges)} on {sets} of inputs"
+        text += f" (seed {verification.seed})" if verification.seed is not None else ""
     figures = [figure for _, part in parts for figure in part.figures]
     worst = [max((getattr(f, key) for f in figures), default=0) for key in ("max_abs", "max_rel", "max_ulp")]
     if any(worst):
@@ -129,6 +131,9 @@ def verdict(verification: Verification) -> str:
         if not part:
             reasons.setdefault((part.verdict, part.reason), []).append(name)
     for (kind, reason), names in reasons.items():
+        if not verification.parts:
+            text += f"\n             {reason or 'no reason is known'}"
+            continue
         some = ", ".join(filter(None, names[:_NAMES])) + (f" and {len(names) - _NAMES} more" * (len(names) > _NAMES))
         text += f"\n             {kind}{f': {some}' if some else ''}: {reason or 'no reason is known'}"
     return text
@@ -206,15 +211,31 @@ def verification(found: Verification) -> str:
         for figure in found.figures
     ]
     shown = table(["output", "verdict", "absolute", "relative", "ULP", "differing"], rows)
-    lines = [*([shown, ""] if rows else []), printable(verdict(found))]
+    lines = [*([shown, ""] if rows else []), printable(of_a_and_b(verdict(found)))]
     for figure in found.figures:
         if figure.differing:
             said = [f"{pattern}: {count}" for pattern, count in figure.nonfinite.items()]
             said = [f"greatest difference {figure.place}", *said] if figure.place else said
-            lines.append(printable(f"             {figure.name}: {'; '.join(said) or figure.problem}"))
+            lines.append(printable(f"             {figure.name}: {of_a_and_b('; '.join(said) or figure.problem)}"))
     if found.located:
         lines.append(printable(f"             {found.located}"))
     return "\n".join(lines)
+
+
+_SIDES = {
+    "the form before": "A",
+    "the form after": "B",
+    "the one before": "A",
+    "only before": "only in A",
+    "only after": "only in B",
+}
+
+
+def of_a_and_b(text: str) -> str:
+    """What is said of the forms of a rewrite, said of two models."""
+    for of_forms, of_models in _SIDES.items():
+        text = text.replace(of_forms, of_models)
+    return text
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 BOUNDS = {"exact": (0, 0), "rounding": (16, 4), "body": (64, 8)}
@@ -145,6 +145,13 @@ class ConversionError(Exception):
 
 class ModelFileError(Exception):
     """A file that cannot be read as a model, or cannot be written; one sentence."""
+
+
+def did_you_mean(op: str, operators: Iterable[str]) -> str:
+    """The end of a sentence about an operator that is not there: those of its name, in another case or domain."""
+    name = op.rpartition("::")[2].lower()
+    alike = sorted(other for other in set(operators) if other.rpartition("::")[2].lower() == name and other != op)
+    return f"; did you mean {' or '.join(alike)}?" if alike else ""
 
 
 def qualified(domain: str, op: str) -> str:

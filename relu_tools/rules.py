@@ -28,9 +28,12 @@ def read(path: Path) -> Rules:
     if not path.exists():
         return Rules()
     try:
-        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("relu-tools", {})
+        tools = tomllib.loads(path.read_text("utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
+    table = tools.get("relu-tools", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise ValueError(f"{path}: {TABLE} is a table, not {table!r}")
     if unknown := sorted(set(table) - {"models", "opset", "runtime"}):
         raise ValueError(f"{path}: {TABLE} has no key '{unknown[0]}'; it has models, opset and runtime")
     models = table.get("models", [])

@@ -65,7 +65,7 @@ class OnnxRuntime:
     def __init__(self, model: onnx.ModelProto, path: str | None = None):
         import onnxruntime
 
-        from .kernels import without_kernel
+        from .kernels import rounding, without_kernel
 
         self.name = f"onnxruntime {onnxruntime.__version__}"
         if op := without_kernel(model):
@@ -76,7 +76,7 @@ class OnnxRuntime:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
             self.session = onnxruntime.InferenceSession(
-                path or model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                path or rounding(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
             _raise_if_out_of_memory(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 import onnx
 
+from . import external, textformats
 from . import inputs as given_inputs
-from . import textformats
 from .compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED, WITHIN_ROUNDING, Figures, worst
 from .locating import Located
 from .opening import AnyModel, opened
@@ -61,15 +62,15 @@ class Verification:
 
     `verdict` is "bit-exact", "within rounding", "different" or "not verified"; `figures` holds the worst of each
     output; `judges` ran the form before and the one after; `runs` counts the sets of inputs on which both gave a
-    result, and `drawn` says what these were; `reason` says why it was not verified, or where the forms differ.
-    `located` is where two whole models part, if that was asked for. `parts` are the verifications of the single
-    rewrites, by name.
+    result, `seed` drew them (None where they were given), and `drawn` says what they were; `reason` says why it was not
+    verified, or where the forms differ. `located` is where two whole models part, if that was asked for. `parts` are
+    the verifications of the single rewrites, by name.
     """
 
     verdict: str
     figures: list[Figures] = dataclasses.field(default_factory=list)
     judges: tuple[str, str] = ("", "")
-    seed: int = 0
+    seed: int | None = 0
     runs: int = 0
     reason: str = ""
     parts: list[tuple[str, Verification]] = dataclasses.field(default_factory=list)
@@ -97,7 +98,8 @@ class Verification:
         if self.runs:
             before, after = self.judges
             by = before if before == after else f"{before} before and {after} after"
-            text += f" on {self.runs} sets of inputs, run by {by} (seed {self.seed})"
+            text += f" on {self.runs} sets of inputs, run by {by}"
+            text += f" (seed {self.seed})" if self.seed is not None else ""
         apart = [f for f in self.figures if f.verdict != BIT_EXACT and not f.problem]
         if apart:
             text += "; " + ", ".join(
@@ -134,6 +136,10 @@ def verify(
     order where the names differ. `locate` finds the first value at which models that differ part.
     Raises `ModelFileError`, also for inputs that the models do not take.
     """
+    if isinstance(inputs, str | os.PathLike | Mapping):
+        raise TypeError("inputs are a list of sets, such as ['samples.npz']")
+    if inputs is not None and not inputs:
+        raise ValueError("inputs hold no set to run")
     with tempfile.TemporaryDirectory(prefix="relu_tools") as temporary:
         folder = Path(temporary)
         graph, path = on_disk(before, folder / "before" / "model.onnx")
@@ -158,7 +164,7 @@ def verify(
             answer["located"] = second.get("located")
     if "unreadable" in answer:
         raise ModelFileError(answer["unreadable"])
-    return _from_answer(answer, seed)
+    return _from_answer(answer, seed if inputs is None else None)
 
 
 def _checked(given: given_inputs.Given, number: int, graph: onnx.GraphProto) -> dict[str, Any]:
@@ -234,7 +240,7 @@ def _part(rewrite: Rewrite, answer: dict[str, Any], seed: int) -> Verification:
     return part
 
 
-def _from_answer(answer: dict[str, Any], seed: int) -> Verification:
+def _from_answer(answer: dict[str, Any], seed: int | None) -> Verification:
     if "error" in answer:
         return Verification(NOT_VERIFIED, seed=seed, reason=answer["error"])
     return Verification(
@@ -350,10 +356,14 @@ def _rename_graph(graph: onnx.GraphProto, outer: dict[str, str]) -> None:
 
 
 def on_disk(model: Any, target: Path) -> tuple[onnx.GraphProto, str]:
-    """The graph, perhaps without its weights, and a binary file with the model: its own, or else `target`."""
+    """The graph, perhaps without its weights, and a binary file with the model: its own, or else `target`.
+
+    Raises ModelFileError where data in other files is missing.
+    """
     file, _ = opened(model)
-    if file.base is None:
-        file = dataclasses.replace(file, base=Path())
+    base = file.base if file.base is not None else Path()
+    external.check_data(file.model, base)
+    file = dataclasses.replace(file, base=base)
     if file.path is not None and file.path.suffix.lower() not in textformats.FORMATS and file.is_unchanged():
         return file.model.graph, str(file.path.resolve())
     target.parent.mkdir()

@@ -50,7 +50,8 @@ figure { margin: 0.8rem 0; }
 def verified(names: tuple[str, str], models: tuple[onnx.ModelProto, onnx.ModelProto], found: Verification) -> str:
     """The page of two whole models that were run; the models may lack their weights."""
     before, after = models
-    body: list[object] = [_verdict(found), facts([("A", names[0]), ("B", names[1]), *_how(found)]), *_outputs(found)]
+    lead = _verdict(dataclasses.replace(found, reason=present.of_a_and_b(found.reason)))
+    body: list[object] = [lead, facts([("A", names[0]), ("B", names[1]), *_how(found)]), *_outputs(found)]
     if found.located:
         value = found.located.value
         shared = set(common_values(before.graph, after.graph))
@@ -118,7 +119,11 @@ def _sentence(text: str) -> str:
 def _how(found: Verification) -> list[tuple[object, object]]:
     judges = _judges([part for _, part in found.parts] or [found])
     rows: list[tuple[object, object]] = [("judged by", judges)] if judges else []
-    return [*rows, ("inputs", f"{_sets(found.runs)}, seed {found.seed}")]
+    return [*rows, ("inputs", f"{_sets(found.runs)}, {_by(found.seed)}")]
+
+
+def _by(seed: int | None) -> str:
+    return "given" if seed is None else f"seed {seed}"
 
 
 def _sets(count: int) -> str:
@@ -173,10 +178,10 @@ def _inputs(found: Verification) -> Html:
     return section("Inputs", _drawn(found.drawn, found.seed))
 
 
-def _drawn(drawn: Sequence[Drawn], seed: int) -> Html:
+def _drawn(drawn: Sequence[Drawn], seed: int | None) -> Html:
     names = list(drawn[0].inputs)
     rows = [(entry.what, entry.sets, *entry.inputs.values()) for entry in drawn]
-    note = element("p", f"Seed {seed} draws the same ones again.", class_="muted")
+    note = element("p", f"Seed {seed} draws the same ones again.", class_="muted") if seed is not None else ""
     return join(table(["values", "sets", *names], rows, "inputs that were run"), note)
 
 

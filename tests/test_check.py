@@ -188,7 +188,8 @@ def test_rules_of_a_project(tmp_path, monkeypatch):
     save(FLOAT_RELU, tmp_path / "models" / "a.onnx")
     (tmp_path / "pyproject.toml").write_text('[tool.relu-tools]\nmodels = ["models/*.onnx"]\nopset = 11\n')
     result = run("check")
-    assert result.exit_code == 0 and "reachable: 11 " in result.output
+    assert result.exit_code == 0 and "reachable: 11; the model has 14" in result.output
+    assert result.output.startswith("models/a.onnx\n")
     save(BFLOAT_RELU, tmp_path / "models" / "b.onnx")
     result = run("check", "--json")
     assert result.exit_code == 1
@@ -197,14 +198,56 @@ def test_rules_of_a_project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rules", ["opset = 'x'", "opset = []", "models = 'a'", "runtime = 1", "opsets = 11", "[[[", "models = ['none']"]
+    "rules",
+    [
+        "opset = 'x'",
+        "opset = []",
+        "models = 'a'",
+        "runtime = 1",
+        "opsets = 11",
+        "[[[",
+        "models = ['none']",
+        "models = ['net.onnx', 'gone.onnx']",
+        "models = ['net.onnx', 'gone/*.onnx']",
+    ],
 )
 def test_rules_that_are_none(tmp_path, monkeypatch, rules):
     monkeypatch.chdir(tmp_path)
+    save(FLOAT_RELU, tmp_path / "net.onnx")
     (tmp_path / "pyproject.toml").write_text(f"[tool.relu-tools]\n{rules}\n")
     result = run("check")
     assert result.exit_code == 2
     assert re.fullmatch(r"relu-tools: [^\n]+\n", result.output)
+
+
+def test_patterns_that_match_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing" / "a.onnx").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.relu-tools]\nmodels = ["nothing/*.onnx"]\n')
+    said = 'relu-tools: models = ["nothing/*.onnx"] in pyproject.toml match no file\n'
+    assert run("check").output == said
+
+
+def test_a_folder_is_no_model(tmp_path):
+    result = run("check", tmp_path)
+    assert result.exit_code == 2
+    assert result.output == f"relu-tools: {tmp_path} is a folder; check takes files, such as {tmp_path}/*.onnx\n"
+
+
+def test_of_a_runtime_without_operators_little_is_known(tmp_path):
+    (tmp_path / "own.toml").write_text('name = "own"\nir_version = 7\n[opsets]\n"ai.onnx" = [7, 14]\n')
+    told = compatibility(relu_tools.check(model(FLOAT_RELU), runtime=tmp_path / "own.toml"))
+    assert told == "its opsets and IR version fit own as they are; nothing is known of the operators that it runs"
+    newer = model(FLOAT_RELU.replace("14", "15"))
+    told = compatibility(relu_tools.check(newer, runtime=tmp_path / "own.toml"))
+    assert "nothing is known of the operators that it runs" in told and "loads" not in told
+
+
+def test_a_table_that_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool]\nrelu-tools = 3\n")
+    result = run("check")
+    assert result.exit_code == 2 and re.fullmatch(r"relu-tools: [^\n]+\n", result.output)
 
 
 def test_the_hook_is_one_that_the_command_line_has():
@@ -229,6 +272,14 @@ def test_each_cell_of_the_page_leads_to_its_reason(tmp_path):
     assert links and set(links) == set(places)
     assert 'aria-label="Relu at opset 12: 1 blocked: no bfloat16 before opset 13"' in text
     assert run("check", tmp_path / "net.onnx", "--html", page).exit_code == 2  # it exists
+
+
+def test_the_page_takes_the_place_of_no_model(tmp_path):
+    path = save(FLOAT_RELU, tmp_path / "net.onnx")
+    held = (tmp_path / "net.onnx").read_bytes()
+    for page in (path, "-"):
+        assert run("check", path, "--html", page, "--force").exit_code == 2
+    assert (tmp_path / "net.onnx").read_bytes() == held
 
 
 def test_nothing_that_a_model_says_becomes_markup(tmp_path):

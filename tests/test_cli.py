@@ -165,6 +165,11 @@ def test_convert_expands_functions_on_the_way(relu):
     operators = [node.op_type for node in onnx.load(relu.with_name("net.opset15.onnx")).graph.node]
     assert operators == ["Constant", "CastLike", "Max"]
     assert "no node calls a function 'Rleu'" in result.stdout
+    path = relu.with_name("gelu.onnx")
+    text = '<ir_version: 7, opset_import: ["": 14, "com.microsoft": 1]> net (float[2] x) => (float[2] y) '
+    onnx.save(onnx.parser.parse_model(text + "{ y = com.microsoft.Gelu (x) }"), path)
+    said = run("inline", path, "--op", "Gelu", "--verify", "off").stdout
+    assert "no node calls a function 'Gelu'; did you mean com.microsoft::Gelu?" in said
     assert "'Relu'" not in result.stdout
 
 
@@ -247,7 +252,7 @@ def test_check_tells_what_blocks(blocked):
     assert "blocked at 11-12: Relu 13 to 6: no bfloat16 before opset 13\n    at first, second\n" in result.stdout
     assert "reachable: 13-14 (lowest 13, highest 14); the model has 14" in result.stdout
     assert run("check", blocked, "--opset", 13).exit_code == 0
-    assert "reachable: none of 12" in run("check", blocked, "--opset", 12).stdout
+    assert "reachable: none; the model has 14" in run("check", blocked, "--opset", 12).stdout
 
 
 def test_check_by_default_looks_from_7_to_the_newest(relu):
@@ -293,6 +298,24 @@ def test_verify_models_that_differ(relu, shifted):
     assert result.exit_code == 1
     assert re.search(r"^y +different ", result.stdout, re.MULTILINE)
     assert re.search("^different, by .*greatest difference [1-9]", result.stdout, re.MULTILINE)
+    assert not re.search(r"^ +different: ", result.stdout, re.MULTILINE)
+
+
+def test_verify_speaks_of_a_and_b(tmp_path):
+    bodies = {"a": "float[2] y) { y = Relu (x) }", "b": "float[2] y, float[2] z) { y = Relu (x) z = Neg (x) }"}
+    for name, body in bodies.items():
+        text = f'<ir_version: 7, opset_import: ["": 11]> net (float[2] x) => ({body}'
+        onnx.save(onnx.parser.parse_model(text), tmp_path / name)
+    result = run("verify", tmp_path / "a", tmp_path / "b")
+    assert result.exit_code == 1
+    assert [line.strip() for line in result.stdout.splitlines()] == ["different", "A has 1 output, B has 2"]
+
+
+def test_the_seed_is_told_where_it_drew_the_inputs(relu, tmp_path):
+    np.savez(tmp_path / "given.npz", x=np.zeros(3, np.int8))
+    assert "(seed 0)" in run("verify", relu, relu).stdout
+    given = run("verify", relu, relu, "--inputs", tmp_path / "given.npz")
+    assert given.exit_code == 0 and "seed" not in given.stdout
 
 
 def test_json_holds_no_infinity(relu, monkeypatch):
@@ -318,7 +341,11 @@ def test_explain():
     result = run("explain", "Relu", 14, 13)
     assert result.exit_code == 0
     assert "types gone: int16, int32, int64, int8" in result.stdout
-    for args, said in {("Rleu", 14, 13): "no schema knows an operator 'Rleu'", ("Relu", 14, 0): "no opset 0"}.items():
+    for args, said in {
+        ("Rleu", 14, 13): "no schema knows an operator 'Rleu'",
+        ("relu", 14, 13): "'relu'; did you mean Relu?",
+        ("Relu", 14, 0): "no opset 0",
+    }.items():
         result = run("explain", *args)
         assert result.exit_code == 2
         assert said in sentence(result.stderr)
@@ -690,6 +717,15 @@ def test_the_lines_that_set_everything_up():
 
 
 # --- the library beside it -------------------------------------------------------------------
+def test_the_library_lists_its_names():
+    code = "import relu_tools; print(*dir(relu_tools))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert {"convert", "check", "inline", "verify", "Report"} <= set(done.stdout.split())
+    assert all(hasattr(relu_tools, name) for name in done.stdout.split())
+
+
 def test_functions_keep_their_names():
     """Some functions are called like the modules that they are from."""
     code = "import relu_tools as r, relu_tools.verification; print(*map(callable, (r.verify, r.inline)))"

@@ -179,7 +179,7 @@ def test_the_first_value_that_differs_is_found(tmp_path):
     onnx.save(before, tmp_path / "a.onnx")
     onnx.save(after, tmp_path / "b.onnx")
     result = run("verify", tmp_path / "a.onnx", tmp_path / "b.onnx", "--locate")
-    assert result.exit_code == 1 and "part at b: Sigmoid of a before, Tanh 'wrong' of a after" in result.output
+    assert result.exit_code == 1 and "part at b: Sigmoid of a in A, Tanh 'wrong' of a in B" in result.output
     told = json.loads(run("verify", tmp_path / "a.onnx", tmp_path / "b.onnx", "--locate", "--json").stdout)
     assert told["located"]["value"] == "b" and told["located"]["after"]["inputs"] == ["a"]
 

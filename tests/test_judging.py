@@ -125,13 +125,25 @@ def test_a_threshold_has_the_type_of_what_it_is_compared_with(alpha: float, misr
 # Two judges
 
 
-def test_what_a_runtime_keeps_between_nodes_is_seen_by_the_other_judge() -> None:
-    """onnxruntime leaves out the casts there and back that it put in itself, and float16 with them."""
+@pytest.mark.parametrize("type_", ["float[N]", "float[3,128,128]"])
+@pytest.mark.parametrize("narrow", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+def test_a_cast_to_16_bits_rounds(type_: str, narrow: int) -> None:
+    """onnxruntime leaves out the casts there and back that it put in itself, and that to 16 bits with them."""
     found = verify(
-        same(13, "float[N]", "y = Tanh(x)"),
-        same(13, "float[N]", "f = Cast<to = 10>(x) t = Tanh(f) y = Cast<to = 1>(t)"),
+        same(13, type_, "y = Tanh(x)"),
+        same(13, type_, f"f = Cast<to = {narrow}>(x) t = Tanh(f) y = Cast<to = 1>(t)"),
     )
-    assert found.verdict == NOT_VERIFIED and "the judges disagree" in found.reason
+    assert found.verdict == DIFFERENT
+
+
+def test_a_cast_to_16_bits_rounds_in_graphs_within() -> None:
+    def branch(name: str, body: str) -> str:
+        return f"{name}_branch = {name} () => (float[3,128,128] {name}) {{ {body} }}"
+
+    text = "(float[3,128,128] x, bool c) => (float[3,128,128] y) { y = If (c) <%s, %s> }"
+    wide = branch("then", "then = Tanh(x)"), branch("else", "else = Tanh(x)")
+    narrow = branch("else", "f = Cast<to = 10>(x) t = Tanh(f) else = Cast<to = 1>(t)")
+    assert verify(parsed(13, text % wide), parsed(13, text % (wide[0], narrow))).verdict == DIFFERENT
 
 
 def test_one_judge_that_finds_a_difference_is_no_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,10 +239,10 @@ def test_what_a_kernel_alone_tells_of_infinities_is_no_difference() -> None:
 
 
 def test_inputs_that_a_judge_does_not_take_are_the_reason() -> None:
-    """Places are drawn from outside of the tables."""
+    """The number of keys is drawn below 0."""
     pytest.importorskip("onnxruntime")
-    text = """(float[2,1,8] x, int64[2,1] i, float[4,4] c, float[4,4] s) => (float[2,1,8] y)
-        { y = com.microsoft.RotaryEmbedding (x, i, c, s) }"""
+    text = """(float[1,1,16] q, float[1,1,8] k, float[1,1,8] v, int32[1] l, int32[1] t) => (float[1,1,16] y)
+        { y = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (q, k, v, "", "", l, t) }"""
     model = parsed(17, text, domains=', "com.microsoft": 1')
     found = verify(model, model)
     assert found.verdict == NOT_VERIFIED and "onnxruntime" in found.reason and "no judge" not in found.reason

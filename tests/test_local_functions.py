@@ -162,6 +162,18 @@ def test_a_function_brings_its_domains_along():
 
 
 # --- attributes ------------------------------------------------------------------------------
+@pytest.mark.parametrize("other", ["", "own.G (x)"])
+def test_a_domain_of_which_nothing_is_left_is_not_imported(other):
+    text = HEAD + f"g (float[3] x) => (float[3] y, float[3] z) {{ y = own.F (x) z = {other or 'Neg (x)'} }}\n"
+    for name in ("F", "G") if other else ("F",):
+        text += f'<domain: "own", opset_import: ["" : 20]> {name} (a) => (b) {{ b = Abs (a) }}\n'
+    for result in (
+        relu_tools.convert(parse(text), 19, inline=["own::F"], verify="off"),
+        relu_tools.inline(parse(text), ["own::F"], verify="off"),
+    ):
+        assert ("own" in {entry.domain for entry in result.model.opset_import}) == bool(other)
+
+
 LEAK = '<domain: "own", opset_import: ["" : 20]> Leak <%s> (a) => (b) { b = LeakyRelu <alpha : float = @slope> (a) }'
 
 

@@ -125,7 +125,7 @@ def test_error_plots_show_where_there_are_errors(pages):
 
 def test_a_page_of_different_models_says_where_they_part(pages):
     text = Reader(pages["different"].read_text("utf-8")).text
-    assert "part at b: Sigmoid of a before, Tanh of q after" in text
+    assert "part at b: Sigmoid of a in A, Tanh of q in B" in text
 
 
 def test_refusals_are_listed(pages):

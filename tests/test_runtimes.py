@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import helper
+from test_onnx_cases import by_onnxruntime as outputs_of
 from test_onnx_cases import cases
-from test_onnx_cases import run as outputs_of
 
 import relu_tools
 from relu_tools import opening, runtimes, schemas
@@ -318,7 +318,11 @@ def test_the_list():
         entry["name"] + "==" + entry["version"] for entry in json.loads(run("runtimes", "--json").output)["runtimes"]
     ]
     assert names == runtimes.names()
-    assert re.search(r"onnxruntime==1\.10\.0 +1-15 +8 +[0-9]+ ", run("runtimes").output)
+    shown = run("runtimes").output
+    assert re.search(r"onnxruntime==1\.10\.0 +1-15 +8 +[0-9]+ ", shown)
+    assert re.search(r"tensorrt==7\.2 +1-13 +\? +\? ", shown)
+    assert re.findall(r"^onnx==.*  all ", shown, re.MULTILINE) and len(re.findall("^onnx==", shown, re.MULTILINE)) == 1
+    assert max(map(len, shown.splitlines())) < 130
 
 
 def test_capturing_writes_a_file_once(tmp_path):

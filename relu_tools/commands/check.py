@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,12 @@ from relu_tools.commands.shared import (
     STATUS,
     Failure,
     Opsets,
+    check_page,
     check_target,
     echo_json,
-    force_option,
     json_option,
     source,
+    write_over_option,
 )
 from relu_tools.report import ModelFileError
 
@@ -26,10 +28,14 @@ if TYPE_CHECKING:
     from relu_tools.timing import Timing
 
 
-@click.command("check", epilog=f"{STATUS} 0 says that all that was asked for can be reached, by `convert` or as it is.")
+@click.command(
+    "check",
+    short_help="What can be reached and what blocks",
+    epilog=f"{STATUS} 0 says that all that was asked for can be reached, by `convert` or as it is.",
+)
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @click.option(
-    "--opset", "opsets", type=Opsets(), metavar="N|N-N", help="One opset or a range; by default 7 to the newest."
+    "--opset", "opsets", type=Opsets(), metavar="N|N-N", show_default="7 to the newest", help="One opset or a range."
 )
 @click.option(
     "--runtime",
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
 )
 @json_option
 @click.option("--html", "page", metavar="FILE", help="Write the matrix as a page for the browser, with every reason.")
-@force_option
+@write_over_option
 @click.option("--measure", is_flag=True, help="Run the model and its conversion on onnxruntime, and tell their times.")
 def command(
     models: tuple[str, ...],
@@ -76,11 +82,12 @@ def command(
     from relu_tools.compatibility import check
 
     context = click.get_current_context()
-    if not models:
+    named = bool(models)
+    if not named:
         from relu_tools.rules import read
 
         rules = read(Path("pyproject.toml"))
-        models = tuple(path for pattern in rules.models for path in sorted(glob.glob(pattern, recursive=True)))
+        models = tuple(path for pattern in rules.models for path in _matching(pattern))
         if not models:
             raise click.UsageError("there is no MODEL, and pyproject.toml names none", context)
         if opsets is runtime is None:
@@ -88,9 +95,12 @@ def command(
     if page is not None:
         if len(models) > 1:
             raise click.UsageError("--html is for one model", context)
+        check_page(page, models, "--html")
         check_target(page, force)
     if measure and (opsets is None or len(opsets) != 1):
         raise click.UsageError("--measure goes with one --opset", context)
+    if folder := next(filter(os.path.isdir, models), None):
+        raise Failure(f"{folder} is a folder; check takes files, such as {os.path.join(folder, '*.onnx')}")
     form = "json" if as_json else form
     answers: list[dict[str, Any]] = []
     status = 0
@@ -107,12 +117,20 @@ def command(
         timing = _timing(model, opsets[0]) if measure and opsets and found else None
         status = max(status, 0 if found else 1)
         answers.append({"model": model, **found.to_dict(), "timing": timing and dataclasses.asdict(timing)})
-        _tell(model, found, timing, form, len(models) > 1)
+        _tell(model, found, timing, form, len(models) > 1 or not named)
         if page is not None:
             _write(page, model, found, force)
     if form == "json":
         echo_json(answers[0] if len(answers) == 1 else {"models": answers})
     return status
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
+    if not found:
+        # A model that was moved or never made must not pass.
+        raise Failure(f'models = ["{pattern}"] in pyproject.toml match no file')
+    return found
 
 
 def _timing(model: str, opset: int) -> Timing:
@@ -125,14 +143,14 @@ def _timing(model: str, opset: int) -> Timing:
         raise Failure(f"--measure: {error}") from None
 
 
-def _tell(model: str, found: Compatibility, timing: Timing | None, form: str, many: bool) -> None:
+def _tell(model: str, found: Compatibility, timing: Timing | None, form: str, titled: bool) -> None:
     from relu_tools import compatibility_text
 
     if form == "github":
         click.echo(compatibility_text.github(model, found))
     elif form == "text":
         text = compatibility_text.compatibility(found) + (f"\n\nrun time: {timing}" if timing else "")
-        click.echo(f"{model}\n{text}\n" if many else text)
+        click.echo(f"{model}\n{text}\n" if titled else text)
 
 
 def _tell_error(model: str, error: str, form: str) -> None:

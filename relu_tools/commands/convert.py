@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from relu_tools.timing import Timing
 
 
-@click.command("convert", epilog=STATUS)
+@click.command("convert", short_help="To an opset, or for a runtime", epilog=STATUS)
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @click.option(
     "--opset",
@@ -47,7 +47,14 @@ if TYPE_CHECKING:
 )
 @output_option
 @click.option("--out-dir", metavar="DIR", help="The folder to write to, for several models and folders of models.")
-@click.option("-j", "workers", type=click.IntRange(min=1), metavar="N", help="Models at a time [one for each CPU].")
+@click.option(
+    "-j",
+    "workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="one for each CPU",
+    help="How many models at a time.",
+)
 @in_place_option
 @external_data_option
 @click.option("--inline", "ops", multiple=True, metavar="OP", help="Expand this function on the way; can be repeated.")
@@ -55,7 +62,8 @@ if TYPE_CHECKING:
     "--ir-version",
     type=IRVersion(),
     metavar="N|keep",
-    help="By default that of the ONNX release that brought the opset, if it is lower.",
+    show_default="that of the ONNX release that brought the opset, if it is lower",
+    help="The IR version of the result.",
 )
 @trial_options("changed")
 @click.option("--measure", is_flag=True, help="Tell the run time of both forms on onnxruntime.")
@@ -84,7 +92,7 @@ def command(
     \b
       relu-tools convert net.onnx --opset 13
           writes net.opset13.onnx beside it
-      relu-tools convert net.onnx --opset 9 -o old/net.onnx --report net.html
+      relu-tools convert net.onnx --opset 9 -o net9.onnx --report net.html
           and a page for the browser that shows each rewrite
       relu-tools convert net.onnx --opset 9 --verify full --inputs samples.npz
           runs the whole models, on arrays by the names of the inputs

@@ -9,7 +9,11 @@ import click
 from relu_tools.commands.shared import echo_json, json_option, source
 
 
-@click.command("diff", epilog="Exit status: 0 the same; 1 they differ; 2 wrong usage or unreadable input.")
+@click.command(
+    "diff",
+    short_help="What differs between two models",
+    epilog="Exit status: 0 the same; 1 they differ; 2 wrong usage or unreadable input.",
+)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @json_option

@@ -7,7 +7,7 @@ import click
 from relu_tools.commands.shared import STATUS
 
 
-@click.command("explain", epilog=STATUS)
+@click.command("explain", short_help="What changed in an operator", epilog=STATUS)
 @click.argument("op", metavar="OPERATOR")
 @click.argument("source", metavar="FROM", type=int)
 @click.argument("target", metavar="TO", type=int)

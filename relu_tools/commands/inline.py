@@ -23,13 +23,19 @@ if TYPE_CHECKING:
     from relu_tools.conversion import Inlining
 
 
-@click.command("inline", epilog=STATUS)
+@click.command("inline", short_help="Function bodies in place of nodes", epilog=STATUS)
 @click.argument("model")
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Expand this function only; can be repeated.")
-@click.option("--domain", "domains", multiple=True, help="Expand functions of this domain only; can be repeated.")
+@click.option(
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="DOMAIN",
+    help="Expand functions of this domain only; can be repeated.",
+)
 @click.option("--exclude", multiple=True, metavar="OP", help="Leave this function as it is; can be repeated.")
 @click.option("--primitive", is_flag=True, help="Go on with the functions that the expanded bodies call.")
-@click.option("--missing-at", type=int, metavar="OPSET", help="Expand what this opset of ai.onnx lacks, nothing else.")
+@click.option("--missing-at", type=int, metavar="N", help="Expand what this opset of ai.onnx lacks, nothing else.")
 @click.option("--bodies", multiple=True, metavar="FILE", help="Python file with bodies of operators; can be repeated.")
 @output_option
 @in_place_option

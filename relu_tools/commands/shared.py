@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,16 @@ external_data_option = click.option(
 )
 in_place_option = click.option("--in-place", is_flag=True, help="Write the result over MODEL.")
 force_option = click.option("--force", is_flag=True, help="Overwrite files, even MODEL.")
+write_over_option = click.option("--force", is_flag=True, help="Overwrite the file.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, help="For the inputs of the verification.")
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="For the inputs of the verification.",
+)
 
 
 def verify_option(default: str) -> Callable:
@@ -104,6 +112,14 @@ def check_in_place(model: str, in_place: bool, others: Mapping[str, Any]) -> Non
         raise click.UsageError(f"--in-place writes over MODEL, and {given[0]} elsewhere", click.get_current_context())
     if in_place and model == "-":
         raise click.UsageError("standard input cannot be written over", click.get_current_context())
+
+
+def check_page(page: str, models: Sequence[str], option: str) -> None:
+    """Says what is no place for a page about these models."""
+    if page == "-":
+        raise Failure(f"the page of {option} goes to a file, not to standard output")
+    if os.path.realpath(page) in {os.path.realpath(model) for model in models if model != "-"}:
+        raise Failure(f"{page} is a model already; give the page of {option} another name")
 
 
 def check_target(target: str, force: bool) -> None:

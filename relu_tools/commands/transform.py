@@ -40,7 +40,7 @@ def transform(
             raise Refused(present.headline(model, error)) from None
         raise Refused(present.refusals(model, error)) from None
     report = result.report
-    report.notes += [f"no node calls a function '{op}'" for op in present.without_effect(ops, report)]
+    report.notes += present.without_effect(ops, report, result.operators() if ops else ())
     # Made before the target may take the place of the model, whose constants it shows.
     page = _page(result, model, target, trial, written=True)
     result.save(target, overwrite=overwrite, external_data=external_data)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from relu_tools.commands.shared import Failure, check_target, force_option, seed_option, verify_option
+from relu_tools.commands.shared import (
+    check_page,
+    check_target,
+    force_option,
+    seed_option,
+    verify_option,
+    write_over_option,
+)
 
 Progress = Callable[[int, int], None]
 
@@ -38,10 +44,7 @@ class Trial:
         """Says before the work is done what would stop the writing of the page after it."""
         if self.page is None:
             return
-        if self.page == "-":
-            raise Failure("the page of --report goes to a file, not to standard output")
-        if os.path.realpath(self.page) in {os.path.realpath(model) for model in models if model != "-"}:
-            raise Failure(f"{self.page} is a model already; give the page of --report another name")
+        check_page(self.page, models, "--report")
         check_target(self.page, self.force)
 
     def write_page(self, text: str) -> None:
@@ -85,11 +88,20 @@ def trial_options(default: str | None) -> Callable[[Callable], Callable]:
             click.option(
                 "--seconds",
                 type=click.FloatRange(min=0, min_open=True),
-                help="How long it may take to verify a rewrite [60], or whole models [120].",
+                metavar="S",
+                show_default="120" if default is None else "60 for a rewrite, 120 for whole models",
+                help="How long verification may take.",
             ),
-            click.option("--memory", "memory_mb", type=click.IntRange(min=1), metavar="MB", help="What it may take."),
+            click.option(
+                "--memory",
+                "memory_mb",
+                type=click.IntRange(min=1),
+                metavar="MB",
+                show_default="all of the machine's",
+                help="Megabytes that verification may take.",
+            ),
             click.option("--report", "page", metavar="HTML", help="Write a page for the browser about all of it."),
-            force_option,
+            write_over_option if default is None else force_option,
         )[::-1]:
             inner = option(inner)
         return inner

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from relu_tools.verification import Verification
 
 
-@click.command("verify", epilog=f"{STATUS} Two models that could not be run are not known to be equal, and so 1.")
+@click.command(
+    "verify",
+    short_help="Run two models and compare",
+    epilog=f"{STATUS} Two models that could not be run are not known to be equal, and so 1.",
+)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option("--locate", is_flag=True, help="Find the first value at which models that differ part.")

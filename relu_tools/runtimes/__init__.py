@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -165,11 +166,16 @@ def names() -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(found, key=lambda pair: (pair[0], _order(pair[1])))]
 
 
-def find(spec: str) -> Runtime:
+def find(spec: str | os.PathLike[str] | Runtime) -> Runtime:
     """A runtime by name and release, "onnxruntime==1.10", by name alone (its newest), or by the path of a TOML file.
 
     Raises RuntimeDataError where there is none, or its data cannot be read.
     """
+    if isinstance(spec, Runtime):
+        return spec
+    if not isinstance(spec, str | os.PathLike):
+        raise TypeError(f"a runtime is a name such as 'onnxruntime==1.10' or a TOML file, not {spec!r}")
+    spec = os.fspath(spec)
     if spec.endswith(".toml"):
         return load(Path(spec))
     name, _, wanted = spec.partition("==")
