@@ -13,7 +13,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from relu_tools import adapters, schemas
 from relu_tools.bodies import Bodies
 from relu_tools.census import Answers
-from relu_tools.facts import Model, Scope, subgraphs
+from relu_tools.facts import Model, Scope, graphs_in, subgraphs
 from relu_tools.inlining import Selection
 from relu_tools.lowering import NOTHING, Lowering, Opsets, Rewritten, Trace, birth, unborn
 from relu_tools.report import Change, Refusal, RefusedError, Step
@@ -47,11 +47,13 @@ class Engine(Lowering):
         self._functions()
 
     def _check_training(self) -> None:
-        """Graphs for training are left alone, which they cannot be where anything that they build on changes."""
-        before, after = self.original.opsets.get(""), self.targets.get("")
-        moves = any(self.original.opsets.get(domain) != version for domain, version in self.targets.items())
-        if self.work.training_info and (moves or self.inline_all or self.expand != NOTHING):
-            step = Step("training graph", before, after)
+        """Graphs for training are left alone, which they cannot be where one of their nodes would have to change."""
+        settled = self._settled_at(self.original.opsets)
+        tops = [graph for info in self.work.training_info for graph in (info.initialization, info.algorithm)]
+        if any(
+            not settled[node.domain, node.op_type] for top in tops for graph in graphs_in(top) for node in graph.node
+        ):
+            step = Step("training graph", self.original.opsets.get(""), self.targets.get(""))
             self._refuse("training_info", step, "graphs for training are not converted", "leave training_info out")
 
     def _check_interface(self, graph: GraphProto) -> None:
@@ -163,8 +165,9 @@ class Engine(Lowering):
                 trace.accuracy,
                 tuple(n.op_type for n in result) or ("initializer" if trace.initializers else "nothing",),
             )
-            self.changes.append(change)
-            self.rewritten.append(Rewritten(change, before, scope.opsets, result, trace.initializers, scope))
+            if not self._depth:  # else it belongs to a body, and so to what that stands for
+                self.changes.append(change)
+                self.rewritten.append(Rewritten(change, before, scope.opsets, result, trace.initializers, scope))
         if changed:
             _ = scope.producers  # what the values were made by is told by the graph as it was
             # Messages that are taken out of a repeated field stay alive; extending copies them back in order.

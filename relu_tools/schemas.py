@@ -367,4 +367,6 @@ def type_text(proto: onnx.TypeProto) -> str | None:
 
 @functools.cache
 def tensor_text(elem_type: int) -> str:
-    return f"tensor({onnx.TensorProto.DataType.Name(elem_type).lower()})"
+    """The type of a tensor as schemas write it; of an element type that nobody knows, with its number."""
+    names = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+    return f"tensor({names.get(elem_type, elem_type)})"

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from test_onnx_cases import cases
 
 import relu_tools
+from relu_tools import schemas
 from relu_tools.cli import main
 from relu_tools.compatibility_text import columns, compatibility, github
 
@@ -288,3 +289,11 @@ def test_nothing_that_a_model_says_becomes_markup(tmp_path):
     onnx.save(proto, tmp_path / "net.onnx")
     run("check", tmp_path / "net.onnx", "--opset", "12", "--html", tmp_path / "net.html")
     assert "<script" not in (tmp_path / "net.html").read_text("utf-8")
+
+
+@pytest.mark.skipif(schemas.newest() < 27, reason="an older onnx has no such operator")
+def test_what_a_body_holds_belongs_to_the_operator():
+    model = next(model for name, model, _ in cases() if name == "test_linear_attention_delta")
+    assert list(relu_tools.check(model, [9]).rows) == ["LinearAttention"]
+    report = relu_tools.convert(model, 9, verify="off").report
+    assert (report.kept, [change.op for change in report.changes]) == (0, ["LinearAttention"])
