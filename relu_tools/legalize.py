@@ -48,6 +48,9 @@ class Engine(Lowering):
 
     def _check_training(self) -> None:
         """Graphs for training are left alone, which they cannot be where one of their nodes would have to change."""
+        moves = any(self.original.opsets.get(domain) != version for domain, version in self.targets.items())
+        if not (moves or self.inline_all or self.expand != NOTHING):
+            return
         settled = self._settled_at(self.original.opsets)
         tops = [graph for info in self.work.training_info for graph in (info.initialization, info.algorithm)]
         if any(

@@ -232,3 +232,7 @@ def test_graphs_for_training_are_not_left_behind():
     with pytest.raises(relu_tools.ConversionError, match="graphs for training are not converted"):
         relu_tools.convert(model, 13, verify="off")
     assert relu_tools.convert(model, 14, verify="off").model.training_info
+    # Where nothing moves nothing is looked at, not even an operator that nobody knows.
+    algorithm.node.append(helper.make_node("Own", ["h"], ["k"], domain="own"))
+    model.opset_import.add(domain="own", version=1)
+    assert relu_tools.convert(model, 14, verify="off").model.training_info == model.training_info

@@ -15,8 +15,8 @@ from relu_tools.bodies.tracing import body
 
 
 def scalar(value):
-    """A value of one element without axes: onnxruntime takes vectors of one element for scalars."""
-    return value if value is None or value.known_shape == [] else op.Reshape(value, np.zeros(0, np.int64))
+    """A value of one element without axes, where there is one."""
+    return None if value is None else value.scalar()
 
 
 def shifted(x, zero_point):
