@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -121,7 +122,7 @@ def run(jobs: Sequence[Job], workers: int, settings: Mapping[str, Any]) -> Itera
         futures: dict[Future, int] = {}
         try:
             for number, job in enumerate(jobs):
-                futures[pool.submit(convert_one, job, settings)] = number
+                futures[pool.submit(_work, job, settings)] = number
         except BrokenProcessPool:
             again.extend(range(len(futures), len(jobs)))
         try:
@@ -139,7 +140,7 @@ def run(jobs: Sequence[Job], workers: int, settings: Mapping[str, Any]) -> Itera
             # What is there now, and was not, is from the first try.
             retry = {**settings, "overwrite": settings["overwrite"] or not job.existed}
             try:
-                yield number, pool.submit(convert_one, job, retry).result()
+                yield number, pool.submit(_work, job, retry).result()
             except BrokenProcessPool:
                 yield number, _failure(job, f"{job.source}: the process that converted it was killed or crashed")
 
@@ -148,15 +149,42 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     import multiprocessing
 
     # Forked processes would share the threads' locks of this one.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _leave_quietly)
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _Interrupts.watch)
 
 
-def _leave_quietly() -> None:
-    """An interrupt goes to all processes of a terminal; one of them tells of it."""
-    import signal
-    import sys
+class _Interrupts:
+    """An interrupt goes to all processes of a terminal: a worker leaves what it does, and its parent tells of it.
 
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    Between two models it is only noted, since a worker that left while it was taking its next job would leave half
+    of that to the others.
+    """
+
+    noted = at_work = False
+
+    @classmethod
+    def watch(cls) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, cls._note)
+
+    @classmethod
+    def _note(cls, *_: object) -> None:
+        cls.noted = True
+        if cls.at_work:
+            # Python tells on standard error of one that is raised where nothing can catch it; then the model is ended.
+            sys.unraisablehook = lambda _: None
+            raise KeyboardInterrupt
+
+
+def _work(job: Job, settings: Mapping[str, Any]) -> Outcome:
+    """`convert_one` in a worker."""
+    try:
+        _Interrupts.at_work = True
+        if _Interrupts.noted:
+            raise KeyboardInterrupt
+        return convert_one(job, settings)
+    finally:
+        _Interrupts.at_work = False
 
 
 def convert_one(job: Job, settings: Mapping[str, Any]) -> Outcome:

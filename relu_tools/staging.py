@@ -32,8 +32,9 @@ class Staging:
     def file(self, target: Path) -> Iterator[BinaryIO]:
         """A file to be written, with the mode of what it replaces."""
         for folder in reversed([folder for folder in target.parents if not folder.exists()]):
-            folder.mkdir()
-            self._undo.callback(_forgiving, folder.rmdir)
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                folder.mkdir()
+                self._undo.callback(_forgiving, folder.rmdir)
         temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
         self._undo.callback(_forgiving, temporary.unlink)
         nameless = _nameless(target.parent)

@@ -41,7 +41,7 @@ _STYLE = (
     + """
 .forms { display: flex; flex-wrap: wrap; gap: 0.5rem 2rem; margin: 0.6rem 0; }
 .forms figure { margin: 0; min-width: 0; max-width: 100%; }
-figcaption { color: var(--muted); font-size: 0.92rem; margin-bottom: 0.3rem; }
+figcaption { color: var(--muted); font-size: 0.92rem; margin-bottom: 0.3rem; overflow-wrap: anywhere; }
 figure { margin: 0.8rem 0; }
 """
 )

@@ -44,7 +44,8 @@ def write_model(
 def _write_path(file: ModelFile, target: Path, overwrite: bool, external_data: str | None, make_folders: bool) -> None:
     # A link stays, and what it points at is replaced.
     real = Path(os.path.realpath(target))
-    if not real.parent.is_dir() and not (make_folders and not real.parent.exists()):
+    # In this order, since another process may make it meanwhile.
+    if not (make_folders and not real.parent.exists()) and not real.parent.is_dir():
         raise ModelFileError(f"cannot write {target}: there is no folder {real.parent}")
     existing = real.stat().st_mode if real.exists() else None
     if existing is not None and stat.S_ISREG(existing) and not overwrite:

@@ -22,6 +22,7 @@ from test_cli import MODELS, ROOT, opset, run, sentence
 from test_datafiles import files
 
 from relu_tools import batch
+from relu_tools.staging import Staging
 
 GOOD = '<ir_version: 7, opset_import: ["": 14]> net (int8[N] x) => (int8[N] y) { y = Relu (x) }'
 BLOCKED = '<ir_version: 7, opset_import: ["": 14]> net (bfloat16[N] x) => (bfloat16[N] y) { y = Relu (x) }'
@@ -75,7 +76,7 @@ def test_what_fails_stops_no_other(nets, tmp_path):
 def test_a_report_in_json(nets, tmp_path):
     result = run("convert", nets, "--opset", 12, "--out-dir", tmp_path / "out", "-j", 2, "--json", "--verify", "off")
     report = json.loads(result.stdout)
-    assert (result.exit_code, result.stderr, report["converted"], report["failed"]) == (1, "", 3, 2)
+    assert (result.exit_code, result.stderr, report["converted"], report["failed"]) == (1, "", 3, 2), report
     names = ["a.onnx", "b.onnx", "deep/blocked.onnx", "deep/noise.onnx", "deep/er/a.onnx"]
     told = report["models"]
     assert [entry["model"] for entry in told] == [str(nets / name) for name in names]
@@ -207,6 +208,42 @@ def test_models_that_share_data(tmp_path):
     assert (tmp_path / "out/w.bin").read_bytes() == b"data"
 
 
+def test_a_folder_that_another_process_makes_meanwhile(tmp_path, monkeypatch):
+    """Its own file comes into it, and the folder stays where that does not."""
+    make = Path.mkdir
+
+    def late(folder: Path) -> None:
+        make(folder)
+        make(folder)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with Staging() as staging:
+        with staging.file(tmp_path / "out/deep/a.onnx") as out:
+            out.write(b"a")
+        staging.commit()
+    assert files(tmp_path / "out") == {"deep/a.onnx"}
+    with Staging() as staging, staging.file(tmp_path / "other/a.onnx") as out:
+        out.write(b"a")
+    assert (tmp_path / "other").is_dir() and not files(tmp_path / "other")
+
+
+def test_an_output_folder_that_another_process_makes_meanwhile(tmp_path, monkeypatch):
+    look = Path.is_dir
+
+    def late(path: Path) -> bool:
+        found = look(path)
+        (tmp_path / "out").mkdir(exist_ok=True)
+        return found
+
+    net(tmp_path / "a.onnx")
+    monkeypatch.setattr(Path, "is_dir", late)
+    outcome = batch.convert_one(
+        batch.Job(str(tmp_path / "a.onnx"), str(tmp_path / "out/a.onnx")),
+        {"overwrite": False, "external_data": None, "opset": 13, "verify": "off"},
+    )
+    assert outcome.done, outcome.line
+
+
 # --- processes ----------------------------------------------------------------------------------
 def dying(job: batch.Job, settings) -> batch.Outcome:
     """In the place of a conversion that takes its process down."""
@@ -219,7 +256,7 @@ def dying(job: batch.Job, settings) -> batch.Outcome:
 
 @pytest.mark.processes
 def test_a_process_that_dies_stops_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "convert_one", dying)
+    monkeypatch.setattr(batch, "_work", dying)
     jobs = [batch.Job(f"{name}.onnx", str(tmp_path / name)) for name in "abcd"]
     outcomes = dict(batch.run(jobs, 2, {"overwrite": False}))
     assert [outcomes[k].done for k in range(4)] == [True, False, True, True]

@@ -47,7 +47,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     hostile.graph.node[0].output[0] = hostile.graph.output[0].name = "\u202e\x1b[31m'\"&"
     onnx.save(hostile, folder / "hostile.onnx")
     made = {name: folder / f"{name}.html" for name in ("digits", "rounds", "hostile", "equal", "different", "refused")}
-    digits = folder / "digits7.onnx"
+    digits = folder / ("a_long_name_without_a_break_" * 4) / "digits7.onnx"
+    digits.parent.mkdir()
     for name, *args in (
         ("digits", "convert", MODELS / "digits.onnx", "--opset", 7, "-o", digits),
         ("rounds", "convert", folder / "rounds.onnx", "--opset", 11),
