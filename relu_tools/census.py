@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from relu_tools import schemas
+
+if TYPE_CHECKING:
+    from relu_tools.outline import Outline
 
 # The types of what these hand on are those of values in their graphs.
 _OF_THEIR_GRAPHS = ("If", "Loop", "Scan")
@@ -34,22 +37,23 @@ class Census:
     """`counts` are the nodes of each operator, by domain and name, those in subgraphs and functions included.
 
     `types` are the types that values can have, as schemas write them; None where that cannot be told. `in_order` says
-    that no graph lies in another, and that all values are made once and before they are read; `plain` that no node has
-    attributes.
+    that no graph lies in another, and that all values are made once and before they are read; `attributed` are then the
+    nodes that have attributes.
     """
 
     counts: Counter[tuple[str, str]]
     types: frozenset[str] | None
     in_order: bool
-    plain: bool
+    attributed: Sequence[NodeProto]
 
 
 def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
     """Counts a model's operators and gathers the types that enter it or that its operators bring in."""
     counts: Counter[tuple[str, str]] = Counter()
     types: set[str | None] = {None} if model.functions else set()
-    in_order = plain = True
-    attributed = Answers(_may_have_attributes)
+    in_order = True
+    attributed: list[NodeProto] = []
+    may_have = Answers(_may_have_attributes)
     waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while waiting:
         graph = waiting.pop()
@@ -60,8 +64,8 @@ def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
         for node in graph.node:
             kind = (node.domain, node.op_type)
             kinds.append(kind)
-            if attributed[kind] and (attributes := node.attribute):
-                plain = False
+            if may_have[kind] and (attributes := node.attribute):
+                attributed.append(node)
                 for attribute in attributes:
                     inner = [attribute.g] if attribute.HasField("g") else attribute.graphs
                     if inner:
@@ -71,20 +75,37 @@ def census(model: ModelProto, opsets: Mapping[str, int]) -> Census:
                     types.add(_text(told_type(node)))
             if in_order:
                 in_order = known.issuperset(node.input)
-                outputs = node.output
+                outputs = [name for name in node.output if name]
                 made += len(outputs)
-                if len(outputs) == 1:
-                    known.add(outputs[0])
-                else:
-                    known.update(outputs)
+                known.update(outputs)
         counts.update(kinds)
         in_order = in_order and len(known) == made and known.issuperset(_wanted(graph))
         if isinstance(graph, GraphProto):
-            types.update(schemas.type_text(info.type) for info in graph.input)
-            types.update(_text(tensor.data_type) for tensor in tensors_in(graph))
+            types |= _types_given(graph)
+    return _census(counts, types, opsets, in_order, attributed)
+
+
+def census_of_outline(outline: Outline, opsets: Mapping[str, int]) -> Census:
+    """The census of a model of which most nodes are bytes."""
+    counts = Counter({("", op): number for op, number in outline.operators.items()})
+    counts.update((node.domain, node.op_type) for node in outline.others)
+    types = _types_given(outline.model.graph)
+    attributed = [node for node in outline.others if node.attribute]
+    types.update(_text(told_type(node)) for node in attributed if node.op_type in _TOLD)
+    return _census(counts, types, opsets, outline.in_order, attributed)
+
+
+def _census(counts, types, opsets, in_order, attributed) -> Census:
     for domain, op in counts:
         types |= _brought_in(schemas.normal(domain), op, opsets.get(schemas.normal(domain), 0))
-    return Census(counts, None if None in types else frozenset(types), in_order, plain)  # type: ignore[arg-type]
+    return Census(counts, None if None in types else frozenset(types), in_order, attributed)
+
+
+def _types_given(graph: GraphProto) -> set[str | None]:
+    return {
+        *(schemas.type_text(info.type) for info in graph.input),
+        *(_text(tensor.data_type) for tensor in tensors_in(graph)),
+    }
 
 
 def given_in(graph: GraphProto | FunctionProto) -> set[str]:

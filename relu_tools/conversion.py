@@ -14,12 +14,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from relu_tools import irversion, schemas, structure
 from relu_tools.bodies import DOMAIN as MICROSOFT
 from relu_tools.bodies import Bodies
+from relu_tools.census import census_of_outline
 from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
 from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine
 from relu_tools.lowering import Rewritten
 from relu_tools.modelfile import ModelFile
 from relu_tools.opening import AnyModel, count_nodes, engine_on, imported, opened, reader, targets_of
+from relu_tools.outline import Outline
 from relu_tools.report import ConversionError, Refusal, Report, qualified
 from relu_tools.writing import write_model
 
@@ -134,7 +136,7 @@ def convert(
         raise ValueError("what to convert to is told by an opset or a runtime")
     _check_verify(verify)
     file, back = opened(model)
-    opsets = imported(file.model)
+    opsets = imported(file.top)
     targets = None if opset is None else targets_of(opset, opsets)
     selection = Selection(ops=names(inline))
     conversion = _run(file, back, opsets, targets, ir_version, selection, Conversion, runtime=runtime)
@@ -213,11 +215,16 @@ def inline(
 
 # --- the run -------------------------------------------------------------------------------
 def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, runtime=None):
-    original = file.model
-    model = Model(original, opsets, reader(file))
+    content = file.content if runtime is None else file.model
+    outlined = isinstance(content, Outline)
+    model = Model(file.top, opsets, reader(file), census_of_outline(content, opsets) if outlined else None)
     structure.check(file, opsets, model.census)
     if runtime is None:
         engine = engine_on(model, targets, ir_version, selection, bodies)
+        if outlined and not engine.stays:
+            outlined = False
+            model = Model(file.model, opsets, reader(file), model.census)
+            engine = engine_on(model, targets, ir_version, selection, bodies)
     else:
         from relu_tools.fitting import engine_for
         from relu_tools.runtimes import find
@@ -229,8 +236,9 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, 
         raise ConversionError(engine.refusals)
     _import(work, engine)
     _set_ir_version(work, engine.ir_version, file)
-    report = _report(original, work, engine, opsets)
-    result = kind(report, dataclasses.replace(file, model=work), back)
+    report = _report(model.proto, work, engine, opsets)
+    made = dataclasses.replace(content, model=work) if outlined else work
+    result = kind(report, dataclasses.replace(file, content=made), back)
     result.rewritten = engine.rewritten
     result._targets = engine.targets
     return result
@@ -285,7 +293,7 @@ def _set_ir_version(work: ModelProto, ir_version: int, file: ModelFile) -> None:
         public = {info.name for info in work.graph.input}
         if stays:
             # What the model does against the rules of its own version it may go on doing.
-            public.update(tensor.name for tensor in file.model.graph.initializer)
+            public.update(tensor.name for tensor in file.top.graph.initializer)
         for tensor in work.graph.initializer:
             if tensor.name not in public:
                 work.graph.input.add(name=tensor.name).type.CopyFrom(

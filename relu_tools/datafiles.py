@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from relu_tools import external, textformats, wire
 from relu_tools.modelfile import ModelFile
+from relu_tools.outline import Outline
 from relu_tools.report import ModelFileError
 from relu_tools.sources import Part, Source
 
@@ -38,7 +39,7 @@ def settle(file: ModelFile, target: Path, how: str | None, overwrite: bool) -> t
     """The model as it is to be written, and the files to write with it; `how` is as for `write_model`."""
     if how is not None and how not in MODES:
         return _gathered(file, target, how, overwrite)
-    tensors = external.external_tensors(file.model)
+    tensors = [] if isinstance(file.content, Outline) else external.external_tensors(file.model)
     if not tensors:
         return file, []
     if how == "embed":
@@ -130,7 +131,7 @@ def _copied_here(file: ModelFile, target: Path, overwrite: bool) -> tuple[ModelF
     for name in copies:
         if os.path.realpath(target.parent / name) in written:
             raise ModelFileError(f"cannot write {target}: a copy of its data would take the place of {name}")
-    return dataclasses.replace(file, model=model), list(copies.values())
+    return dataclasses.replace(file, content=model), list(copies.values())
 
 
 def _whole(path: Path) -> Iterator[Part]:
@@ -151,7 +152,7 @@ def _embedded(file: ModelFile) -> ModelFile:
             tensor.ClearField(field)
         part.source.parts.append((part.start, part.size))
         tensor.raw_data = wire.token(part.source.salt, len(part.source.parts) - 1) if part.size else b""
-    return dataclasses.replace(file, model=model, others=(*file.others, *sources.values()))
+    return dataclasses.replace(file, content=model, others=(*file.others, *sources.values()))
 
 
 # --- tensors into one file ---------------------------------------------------------------------
@@ -186,7 +187,7 @@ def _gathered(file: ModelFile, target: Path, name: str, overwrite: bool) -> tupl
             raise ModelFileError(f"{path} exists; --force overwrites it")
         if any(os.path.samefile(path, used) for used in sources):
             raise ModelFileError(f"cannot write {path}: the model that is read keeps its data there")
-    return dataclasses.replace(file, model=model), [DataFile(path, _laid_out(contents))]
+    return dataclasses.replace(file, content=model), [DataFile(path, _laid_out(contents))]
 
 
 def _beside(target: Path, name: str) -> Path:

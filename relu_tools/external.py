@@ -31,7 +31,7 @@ _BITS = {
     }.items()
 }
 _WIDTH = {kind: bits for bits, kinds in _BITS.items() for kind in kinds}
-_KEY = b"\n\x08location"
+KEY = b"\n\x08location"
 
 
 PAYLOADS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
@@ -50,7 +50,7 @@ class Location(NamedTuple):
 def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
     """Every tensor of the model, in graphs, functions and attributes, whose data is external."""
     # Nearly no model has one, and to look at every node of a large model takes longer than to write it.
-    return [t for t in tensors(model) if is_external(t)] if _KEY in model.SerializeToString() else []
+    return [t for t in tensors(model) if is_external(t)] if KEY in model.SerializeToString() else []
 
 
 def is_external(tensor: TensorProto) -> bool:

@@ -7,6 +7,7 @@ questions need no more; shapes and the rest come from one run of ONNX's own infe
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,8 @@ from relu_tools.census import Census, census, told_type
 SMALL = 1 << 10
 MOST_CALLS = 20
 
+_GRAPH, _GRAPHS = AttributeProto.GRAPH, AttributeProto.GRAPHS
+
 _CONSTANT_FIELDS = {
     "value_float": np.float32,
     "value_floats": np.float32,
@@ -37,14 +40,23 @@ class Model:
     """The model as it was given, with what holds for all of its graphs.
 
     `read` gives a tensor with its data (weights may lie outside of the proto); `bodies` tell the types of what
-    operators give that no schema defines.
+    operators give that no schema defines; `census` is that of the model where it is known already.
     """
 
-    def __init__(self, proto: ModelProto, opsets: Mapping[str, int], read: Callable[[TensorProto], TensorProto]):
+    def __init__(
+        self,
+        proto: ModelProto,
+        opsets: Mapping[str, int],
+        read: Callable[[TensorProto], TensorProto],
+        census: Census | None = None,
+    ):
         self.proto, self.opsets, self.read = proto, dict(opsets), read
+        if census is not None:
+            self.census = census
         self.functions = {(schemas.normal(f.domain), f.name, f.overload): f for f in proto.functions}
         self.bodies = Bodies()
         self._inferred: ModelProto | None = None
+        self.questions = 0  # that were asked about values, but for their element types
         self.of_calls: dict[tuple, TypeProto | None] = {}  # what functions give for the types that they are given
 
     @functools.cached_property
@@ -182,6 +194,11 @@ class Scope:
             self.types.update((i.name, sized(i.type)) for i in graph.input if i.type.WhichOneof("value"))
 
     @functools.cached_property
+    def rules(self) -> tuple:
+        """What decides on the nodes of a graph beside what they hold."""
+        return self.in_function, frozenset(self.opsets.items())
+
+    @functools.cached_property
     def told(self) -> set[str]:
         """The values whose types the graph itself tells."""
         infos = (*self.graph.value_info, *self.graph.output) if isinstance(self.graph, GraphProto) else ()
@@ -197,7 +214,7 @@ class Scope:
                 producers.setdefault(name, entry)
         return producers
 
-    @property
+    @functools.cached_property
     def in_function(self) -> bool:
         return self.is_function or (self.parent is not None and self.parent.in_function)
 
@@ -319,6 +336,7 @@ class Scope:
 
     def type(self, name: str) -> TypeProto | None:
         """All that is known of a value's type, its shape included."""
+        self.model.questions += 1
         scope = self.owner(name)
         if scope is None:
             return None
@@ -352,6 +370,7 @@ class Scope:
 
     def _rank(self, name: str) -> int | None:
         """The rank of a value whose shape inference does not tell."""
+        self.model.questions += 1
         scope = self.owner(name)
         if scope is None:
             return None
@@ -383,6 +402,7 @@ class Scope:
 
     def length(self, name: str) -> int | None:
         """How many elements a vector has."""
+        self.model.questions += 1
         scope = self.owner(name)
         if scope is None:
             return None
@@ -409,6 +429,7 @@ class Scope:
 
     def _ask(self, name: str) -> TypeProto | None:
         """The type of a value defined here: of an initializer, from inference, or by the operator's own inference."""
+        self.model.questions += 1
         if name in self.types:
             return self.types[name]
         found: TypeProto | None = None
@@ -522,6 +543,7 @@ class Scope:
 
         With a limit, an initializer of more elements is not read and None.
         """
+        self.model.questions += 1
         scope = self.owner(name)
         if scope is None:
             return None
@@ -677,8 +699,13 @@ def graphs_in(graph: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto | o
         current = waiting.pop()
         yield current
         for node in current.node:
-            if node.attribute:
-                waiting.extend(sub for _, _, sub in subgraphs(node))
+            if attributes := node.attribute:
+                for attribute in attributes:
+                    kind = attribute.type
+                    if kind == _GRAPH:
+                        waiting.append(attribute.g)
+                    elif kind == _GRAPHS:
+                        waiting.extend(attribute.graphs)
 
 
 def names_in(model: ModelProto) -> Iterator[str]:
@@ -703,8 +730,7 @@ def uses(model: ModelProto) -> Counter[str]:
     count: Counter[str] = Counter()
     for top in (model.graph, *model.functions):
         for graph in graphs_in(top):
-            for node in graph.node:
-                count.update(node.input)
+            count.update(itertools.chain.from_iterable([node.input for node in graph.node]))
             outputs = graph.output
             count.update(outputs if isinstance(graph, onnx.FunctionProto) else (o.name for o in outputs))
     return count

@@ -19,9 +19,6 @@ from relu_tools.lowering import NOTHING, Lowering, Opsets, Rewritten, Trace, bir
 from relu_tools.report import Change, Refusal, RefusedError, Step
 from relu_tools.rewriting import first, prune
 
-# The first opset in which operators broadcast by themselves.
-LEGACY = 7
-
 
 class _Restart(Exception):
     """A function could not be converted by itself; it is to be inlined, and all begins anew."""
@@ -30,8 +27,10 @@ class _Restart(Exception):
 class Engine(Lowering):
     """Legalizes one model in place: its graphs, the graphs in them, and its functions.
 
-    After `run`, `changes`, `refusals` and the rest tell what was done.
+    After `run`, `changes`, `refusals` and the rest tell what was done; `stays`, that no node was even looked at.
     """
+
+    stays = False
 
     # --- the whole model -----------------------------------------------------------
     def run(self) -> None:
@@ -42,6 +41,7 @@ class Engine(Lowering):
         kinds = self.original.census.counts
         settled = self._settled_at(self.original.opsets)
         if not self.functions and all(settled[kind] for kind in kinds):
+            self.stays = self.expand == NOTHING
             return
         self._graph(graph, scope)
         self._functions()
@@ -142,7 +142,7 @@ class Engine(Lowering):
                 before.CopyFrom(node)
             trace = Trace()
             try:
-                result = self._lower(node, scope.opsets, scope, trace, index=index)
+                result = self._rewrite(node, kind, scope, trace, index)
             except Exception as error:
                 # An invalid node can make a rule fail in any way, and rules can lead back to where they came from.
                 self._refuse(node.name or first(node), *self._reason(node, scope, error))
@@ -152,8 +152,6 @@ class Engine(Lowering):
                 nodes.append(node)
                 if trace.by_type_alone and before is node and kind is not None:
                     self._kept.add(kind)
-                    if self._is_uniform(node, scope.opsets):
-                        settled[node.domain, node.op_type] = True
                 continue
             changed = True
             nodes.extend(result)
@@ -180,17 +178,11 @@ class Engine(Lowering):
                 graph.initializer.extend(made)  # type: ignore[union-attr]
 
     def _tell_types(self, nodes: Sequence[NodeProto], graph: GraphProto | FunctionProto, scope: Scope) -> None:
-        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them.
-
-        Below opset 7 all are: what brings such a model up again must know the shapes that are to be broadcast.
-        """
+        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
         if scope.is_function:
             return
-        all_told = self.targets.get("", LEGACY) < LEGACY
         for node in nodes:
-            domain = schemas.normal(node.domain)
-            version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
-            if version is None or (version.schema.has_type_and_shape_inference_function and not all_told):
+            if not self._is_untold(node):
                 continue
             for name in node.output:
                 if name and name not in scope.told and (type_ := scope.type(name)) is not None:
@@ -204,19 +196,6 @@ class Engine(Lowering):
             self._opsets_seen, self._kept = opsets, set()
             self._settled = Answers(lambda kind: self._settle(schemas.normal(kind[0]), kind[1], opsets))
         return self._settled
-
-    def _is_uniform(self, node: NodeProto, opsets: Opsets) -> bool:
-        """Whether all nodes of an operator are as one: nothing about them can differ but the names of their values."""
-        types = self.original.census.types
-        version = schemas.at(schemas.normal(node.domain), node.op_type, opsets.get(schemas.normal(node.domain), 0))
-        return (
-            types is not None
-            and version is not None
-            and not version.attributes
-            and version.max_outputs == 1
-            and not any(formal.optional or formal.variadic for formal in version.inputs)
-            and all(len(formal.types & types) == 1 for formal in version.inputs)
-        )
 
     def _kind(self, node: NodeProto, scope: Scope) -> tuple:
         """All that decides on a node, unless an adapter asks for more than types and attributes."""
@@ -237,8 +216,42 @@ class Engine(Lowering):
             version is not None
             and not version.deprecated
             and not any(a.type in (5, 10) for a in version.attributes.values())  # GRAPH, GRAPHS
-            and (version is schemas.at(domain, op, target) or self._all_fit(version, target))
+            and (
+                version is schemas.at(domain, op, target)
+                or self._all_fit(version, target)
+                or self._fits(version, opsets)
+            )
         )
+
+    def _fits(self, version: schemas.Version, opsets: Opsets) -> bool:
+        """Whether each node of a version stays as it is, where nothing can differ in them but the names of values."""
+        types = self.original.census.types
+        if (
+            types is None
+            or version.attributes
+            or version.max_outputs != 1
+            or any(formal.optional or formal.variadic for formal in version.inputs)
+            or any(len(formal.types & types) != 1 for formal in version.inputs)
+        ):
+            return False
+        sample = ModelProto()
+        node = sample.graph.node.add(domain=version.domain, op_type=version.op, output=["y"])
+        for k, formal in enumerate(version.inputs):
+            node.input.append(f"x{k}")
+            (text,) = formal.types & types
+            if not text.startswith("tensor("):
+                return False
+            dtype = TensorProto.DataType.Value(text[7:-1].upper())
+            sample.graph.input.add(name=f"x{k}").type.tensor_type.elem_type = dtype
+        model = Model(sample, opsets, self.original.read)
+        trace = Trace()
+        try:
+            result = Lowering(model, sample, self.targets, ir_version=self.ir_version)._lower(
+                node, opsets, Scope(model, sample.graph, opsets), trace
+            )
+        except RefusedError:
+            return False
+        return result == [node] and trace.by_type_alone
 
     def _all_fit(self, version: schemas.Version, target: int) -> bool:
         """Whether each node of a version is legal at the target as it is, by the types that occur in the model."""

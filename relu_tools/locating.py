@@ -159,7 +159,7 @@ def exposed(
             output.type.CopyFrom(types[name])
     if path is None:
         return changed, None
-    write_model(dataclasses.replace(file, model=changed), target, overwrite=True)
+    write_model(dataclasses.replace(file, content=changed), target, overwrite=True)
     return changed, str(target)
 
 

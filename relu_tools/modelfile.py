@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import onnx
-from google.protobuf.message import EncodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from relu_tools import external, textformats, wire
+from relu_tools.outline import Outline, outline
 from relu_tools.report import ModelFileError
 from relu_tools.sources import CHUNK, Part, Source
 from relu_tools.verbatim import Verbatim
@@ -50,12 +51,12 @@ class Origin:
 class ModelFile:
     """A model and where its weights are.
 
-    `model` lacks the payloads of its large tensors; such a tensor may be copied, moved and dropped like any other.
-    External data is looked for in `base`, the folder of `path` unless given. The payloads are in the file that the
-    model comes from and in `others`.
+    `content` is the model without the payloads of its large tensors; such a tensor may be copied, moved and dropped
+    like any other. External data is looked for in `base`, the folder of `path` unless given. The payloads are in the
+    file that the model comes from and in `others`.
     """
 
-    model: onnx.ModelProto
+    content: onnx.ModelProto | Outline
     path: Path | None = None
     base: Path | None = None
     origin: Origin | None = dataclasses.field(default=None, repr=False)
@@ -64,6 +65,21 @@ class ModelFile:
     def __post_init__(self) -> None:
         if self.base is None and self.path is not None:
             self.base = self.path.parent
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The content as a message."""
+        if isinstance(self.content, Outline):
+            try:
+                self.content = onnx.ModelProto.FromString(self.content.serialize())
+            except DecodeError as error:
+                raise ModelFileError(f"{self.path or 'the model'} cannot be read whole: {error}") from None
+        return self.content
+
+    @property
+    def top(self) -> onnx.ModelProto:
+        """The model, which may lack the nodes of its graph; a model with functions does not."""
+        return self.content.model if isinstance(self.content, Outline) else self.content
 
     def tensor(self, proto: onnx.TensorProto) -> onnx.TensorProto:
         """The tensor with its data inside, read from where it lies; itself if it has it."""
@@ -78,18 +94,18 @@ class ModelFile:
     def pieces(self, ending: str = "") -> list[bytes | Part]:
         """The file in the format of an ending, "" for binary: bytes, and parts of other files."""
         origin = self.origin
-        if origin is not None and origin.ending == ending and self.is_unchanged():
+        skeleton = _serialize(self.content)
+        if origin is not None and origin.ending == ending and skeleton == origin.canonical:
             return [Part(origin.source, 0, origin.source.size)]
         if ending:
             return [textformats.to_text(self.whole(), ending).encode()]
-        skeleton = _serialize(self.model)
         if origin is not None and origin.skeleton is not None:
             skeleton = Verbatim(origin.skeleton, origin.canonical).restore(skeleton)
         return wire.put_in(skeleton, onnx.ModelProto, self.part)
 
     def is_unchanged(self) -> bool:
         """Whether the model is what the file holds that it was read from."""
-        return self.origin is not None and _serialize(self.model) == self.origin.canonical
+        return self.origin is not None and _serialize(self.content) == self.origin.canonical
 
     def part(self, salt: bytes, index: int) -> Part:
         """The payload that a token stands for."""
@@ -142,19 +158,20 @@ def open_model(source: str | os.PathLike[str] | BinaryIO, *, base: Path | None =
             stream = _open_stream(sys.stdin.buffer if isinstance(source, (str, os.PathLike)) else source)
         opened = Source(stream, path)
         if ending in textformats.FORMATS:
-            model = textformats.from_text(Part(opened, 0, opened.size).read().decode("utf-8"), ending)
-            origin = Origin(opened, ending, _serialize(model))
+            content = textformats.from_text(Part(opened, 0, opened.size).read().decode("utf-8"), ending)
+            origin = Origin(opened, ending, _serialize(content))
         else:
-            model, origin = _skeleton(opened)
+            content, origin = _skeleton(opened)
     except OSError as error:
         raise ModelFileError(f"cannot read {name}: {error.strerror or error}") from None
     except wire.WireError as error:
         raise ModelFileError(f"{name} is not an ONNX model, or is damaged: {error}") from None
     except (ModelFileError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{name} is not an ONNX model: {error}") from None
-    if not model.HasField("graph"):
+    file = ModelFile(content, path, base, origin)
+    if not file.top.HasField("graph"):
         raise ModelFileError(f"{name} is not an ONNX model: it has no graph")
-    return ModelFile(model, path, base, origin)
+    return file
 
 
 def _open_path(path: Path) -> BinaryIO:
@@ -184,21 +201,21 @@ def _spool(stream: BinaryIO) -> BinaryIO:
     return file
 
 
-def _skeleton(source: Source) -> tuple[onnx.ModelProto, Origin]:
+def _skeleton(source: Source) -> tuple[onnx.ModelProto | Outline, Origin]:
     if source.size == 0:
         raise ModelFileError("it is empty")
     head = Part(source, 0, min(source.size, 64)).read()
     try:
         with mmap.mmap(source.file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
             skeleton, spans = wire.take_out(buffer, source.salt)
-        model = wire.parse(onnx.ModelProto, skeleton)
+        content = outline(skeleton) or wire.parse(onnx.ModelProto, skeleton)
     except wire.WireError:
         if guess := _guess(head):
             raise ModelFileError(f"it is {guess}") from None
         raise
     source.parts += spans
-    canonical = _serialize(model)
-    return model, Origin(source, "", canonical, None if skeleton == canonical else skeleton)
+    canonical = _serialize(content)
+    return content, Origin(source, "", canonical, None if skeleton == canonical else skeleton)
 
 
 def _guess(head: bytes) -> str | None:
@@ -210,8 +227,8 @@ def _guess(head: bytes) -> str | None:
     return f"text; models in text end in {', '.join(textformats.FORMATS)}" if is_text else None
 
 
-def _serialize(proto: Message) -> bytes:
+def _serialize(content: Message | Outline) -> bytes:
     try:
-        return proto.SerializeToString()
+        return content.serialize() if isinstance(content, Outline) else content.SerializeToString()
     except (ValueError, EncodeError) as error:
         raise ModelFileError(f"the model cannot be serialized: {error}") from None

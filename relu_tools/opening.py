@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,11 +34,11 @@ def opened(model: Any) -> tuple[ModelFile, Callable[[ModelFile], Any]]:
     if isinstance(model, str | os.PathLike):
         return open_model(os.fspath(model)), ModelFile.whole
     if isinstance(model, ModelProto):
-        return ModelFile(model=model, path=None), lambda file: file.model
+        return ModelFile(model, path=None), lambda file: file.model
     if type(model).__module__.partition(".")[0] == "onnx_ir":
         import onnx_ir
 
-        return ModelFile(model=onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
+        return ModelFile(onnx_ir.to_proto(model), path=None), lambda file: onnx_ir.from_proto(file.model)
     raise TypeError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
 
 
@@ -71,19 +72,21 @@ def targets_of(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dic
         domain = schemas.normal(domain)
         if domain not in schemas.domains():
             raise ValueError(f"onnx {onnx.__version__} knows no domain '{domain}'")
-        if isinstance(version, bool) or not isinstance(version, int):
+        if isinstance(version, bool) or not isinstance(version, numbers.Integral):
             raise ValueError(f"an opset is a whole number, not {version!r}")
+        if domain in targets:
+            raise ValueError(f"the opset of {domain or 'ai.onnx'} is given twice, as {targets[domain]} and as {version}")
         if not 1 <= version <= schemas.newest(domain):
             raise ValueError(
                 f"there is no opset {version} of {domain or 'ai.onnx'}: onnx {onnx.__version__} knows 1 to "
                 f"{schemas.newest(domain)}"
             )
-        targets[domain] = version
+        targets[domain] = int(version)
     # Older runtimes refuse a file for a newer ai.onnx.ml than their release had, even if it is merely imported. Newer
     # ones read older versions, and a step up may refuse (a LabelEncoder with a key twice) or round (tree ensembles).
     if irversion.ML in opsets and irversion.ML not in targets and targets.get("", opsets.get("")) != opsets.get(""):
         targets[irversion.ML] = min(opsets[irversion.ML], irversion.ml_of_opset(targets[""]))
-    return {domain: version for domain, version in targets.items() if domain in opsets or domain in wanted}
+    return targets
 
 
 def engine_on(

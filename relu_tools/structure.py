@@ -53,14 +53,13 @@ _PACKED = 8  # bits; of smaller elements an entry of int32_data holds as many as
 def check(file: ModelFile, opsets: Mapping[str, int], census: Census) -> None:
     """ModelFileError with the first thing that is wrong with a model, of which this is the census."""
     try:
-        for tensor in file.model.graph.initializer:
+        for tensor in file.top.graph.initializer:
             _check_tensor(tensor, file)
         whole = _Check(file)
-        if census.in_order and all(op for _, op in census.counts) and not file.model.functions:
-            _check_given(file.model.graph)
-            for node in () if census.plain else file.model.graph.node:
-                if node.attribute:
-                    whole.node(node, opsets)
+        if census.in_order and all(op for _, op in census.counts) and not file.top.functions:
+            _check_given(file.top.graph)
+            for node in census.attributed:
+                whole.node(node, opsets)
         else:
             whole.model(opsets)
     except _Malformed as error:
@@ -75,7 +74,7 @@ class _Check:
     def __init__(self, file: ModelFile):
         self.file = file
         # The first version of the format had no field for the type of an attribute.
-        self.typed = file.model.ir_version > 1
+        self.typed = file.top.ir_version > 1
 
     def model(self, opsets: Mapping[str, int]) -> None:
         self.graph(self.file.model.graph, [], opsets)

@@ -125,14 +125,14 @@ def fields(buffer: bytes, position: int, end: int) -> Iterator[tuple[int, int, i
     The content of a field without a length begins where the length would stand.
     """
     while position < end:
-        tag, position = _varint(buffer, position, end)
+        tag, position = varint(buffer, position, end)
         prefix = start = position
         wire = tag & 7
         if wire == _DELIMITED:
-            length, start = _varint(buffer, position, end)
+            length, start = varint(buffer, position, end)
             position = start + length
         elif wire == _VARINT:
-            _, position = _varint(buffer, position, end)
+            _, position = varint(buffer, position, end)
         else:
             position += 8 if wire == _FIXED64 else 4
         yield tag, prefix, start, position
@@ -229,14 +229,14 @@ def _rewrite(
                 continue
             position += 1
             if tag > 0x7F:
-                tag, position = _varint(buffer, field, end)
+                tag, position = varint(buffer, field, end)
             wire = tag & 7
             if wire == _DELIMITED:
                 prefix = position
                 length = buffer[position]
                 position += 1
                 if length > 0x7F:
-                    length, position = _varint(buffer, prefix, end)
+                    length, position = varint(buffer, prefix, end)
                 after = position + length
                 if after > end:
                     raise WireError(f"the field at byte {field} runs past the end")
@@ -247,7 +247,7 @@ def _rewrite(
                     kept = after
                 position = after
             elif wire == _VARINT:
-                _, position = _varint(buffer, position, end)
+                _, position = varint(buffer, position, end)
             elif wire == _FIXED64:
                 position += 8
             elif wire == _FIXED32:
@@ -262,7 +262,7 @@ def _rewrite(
         raise WireError("it ends in the middle of a field") from None
 
 
-def _varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
+def varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """The value of the varint at `position`, and the position behind it."""
     value = shift = 0
     while position < end and shift < 70:

@@ -21,8 +21,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from relu_tools import external, modelfile, sources, textformats, wire, writing
+from relu_tools import external, filling, modelfile, textformats, wire, writing
 from relu_tools.modelfile import ModelFile, open_model
+from relu_tools.outline import Outline
 from relu_tools.report import ModelFileError
 from relu_tools.writing import write_model
 
@@ -261,7 +262,7 @@ def test_lengths_are_right_at_every_size(raw, nested, seed):
     assert b"".join(joined) == original and wire.size(pieces) == len(original)
 
 
-def test_weights_are_not_read_and_small_nodes_are_not_walked(tmp_path):
+def test_weights_are_not_read_and_nodes_stay_bytes(tmp_path):
     model = small()
     relu = model.graph.node[0]
     model.graph.node.extend([relu] * 30_000)
@@ -276,13 +277,11 @@ def test_weights_are_not_read_and_small_nodes_are_not_walked(tmp_path):
         out.seek(hole - 1, os.SEEK_CUR)
         out.write(b"!")
     tracemalloc.start()
-    start = time.process_time()
     file = open_model(tmp_path / "a.onnx")
-    took = time.process_time() - start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert peak < 20e6 and isinstance(file.content, Outline)
     assert len(file.model.graph.node) == 30_001 and file.origin.source.parts[0][1] == hole
-    assert peak < 20e6 and took < 1
 
 
 # Text
@@ -429,7 +428,7 @@ def test_a_device_is_written_to_and_stays():
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
-@pytest.mark.parametrize("at", ["_copy", "replace"])
+@pytest.mark.parametrize("at", ["_read", "replace"])
 def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch, failure, at):
     def fail(*_):
         raise failure
@@ -437,30 +436,11 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch, failure, at):
     file = open_model(save(sample(), tmp_path / "a.onnx"))
     file.model.producer_name = "p"
     save(b"old", tmp_path / "b.onnx")
-    monkeypatch.setattr(sources if at == "_copy" else os, at, fail)
+    monkeypatch.setattr(filling if at == "_read" else os, at, fail)
     expected = (KeyboardInterrupt, None) if failure is KeyboardInterrupt else (ModelFileError, "b.onnx: No space left")
     with pytest.raises(expected[0], match=expected[1]):
         write_model(file, tmp_path / "b.onnx", overwrite=True)
     assert (tmp_path / "b.onnx").read_bytes() == b"old" and files(tmp_path) == {"a.onnx", "b.onnx"}
-
-
-@pytest.mark.parametrize("end", [errno.EXDEV, errno.ENOSYS])
-def test_where_the_kernel_cannot_copy(tmp_path, monkeypatch, end):
-    """It may give up at any point, so also in the middle of a span."""
-    model = small()
-    model.graph.initializer.append(numpy_helper.from_array(np.arange(100_000, dtype=np.float64), "w"))
-    calls = []
-
-    def give_up(source, target, count, offset):
-        calls.append(offset)
-        if len(calls) > 1:
-            raise OSError(end, os.strerror(end))
-        return os.write(target, os.pread(source, 4096, offset))
-
-    monkeypatch.setattr(os, "copy_file_range", give_up, raising=False)
-    file = open_model(save(model, tmp_path / "a.onnx"))
-    write_model(file, tmp_path / "b.onnx")
-    assert len(calls) == 2 and (tmp_path / "b.onnx").read_bytes() == (tmp_path / "a.onnx").read_bytes()
 
 
 @pytest.mark.parametrize("target", ["nowhere/b.onnx", "folder", "a.onnx/b.onnx"])
@@ -571,7 +551,7 @@ def test_external_data_is_copied_to_another_folder(tmp_path):
 def test_a_failed_copy_leaves_no_folder(tmp_path, monkeypatch):
     file = open_model(externalized(tmp_path / "m"))
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(writing, "emit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(writing, "fill", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_model(file, tmp_path / "out" / "b.onnx")
     assert list((tmp_path / "out").iterdir()) == []
