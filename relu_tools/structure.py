@@ -47,6 +47,7 @@ _TYPED: dict[int, tuple[str, int]] = {
     TensorProto.UINT64: ("uint64_data", 1),
     TensorProto.STRING: ("string_data", 1),
 }
+_DEEPEST = 32  # Protobuf reads 100 messages within one another: a model, and a graph, a node, an attribute and so on.
 _PACKED = 8  # bits; of smaller elements an entry of int32_data holds as many as fit into these
 
 
@@ -87,6 +88,8 @@ class _Check:
 
     def graph(self, graph: GraphProto | FunctionProto, outer: list[set[str]], opsets: Mapping[str, int]) -> set[str]:
         """Checks a graph within others; the values of those that it reads."""
+        if len(outer) > _DEEPEST:
+            raise _Malformed(f"more than {_DEEPEST} graphs lie within one another, which protobuf cannot read")
         if isinstance(graph, GraphProto) and outer:
             for tensor in graph.initializer:
                 _check_tensor(tensor, self.file)

@@ -7,13 +7,15 @@ import tracemalloc
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from test_cli import run, sentence
 from test_datafiles import files
 from test_modelfile import HOSTILE as NO_MODELS
 
-from relu_tools import wire
+from relu_tools import check, convert, inline, wire
+from relu_tools.report import ModelFileError
 
 FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 HUGE = 1 << 40
@@ -293,3 +295,30 @@ def test_lengths_that_lie_within_a_tensor(tmp_path, field, content):
         (tmp_path / "a.onnx").write_bytes(data)
         result = run("check", tmp_path / "a.onnx")
         assert result.exit_code == 2 and "damaged" in sentence(result.stderr)
+
+
+@pytest.mark.parametrize("levels", [32, 33, 400])
+@pytest.mark.parametrize(
+    "action", [lambda m: convert(m, 13, verify="off"), inline, check], ids=["convert", "inline", "check"]
+)
+def test_graphs_deeper_than_protobuf_reads(levels, action):
+    """Such a model can be made in memory, one message at a time; nobody can read its file."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 14]> g (bool c, float[N] x) => (float[N] y) { z = Relu (x) }'
+    )
+    graph, made = model.graph, "y"
+    for level in range(levels):
+        node = graph.node.add(op_type="If", input=["c"], output=[made])
+        branches = []
+        for name in ("else_branch", "then_branch"):
+            graph = node.attribute.add(name=name, type=onnx.AttributeProto.GRAPH).g
+            graph.output.add(name=f"{name}{level}")
+            branches.append(graph)
+        branches[0].node.add(op_type="Relu", input=["x"], output=[f"else_branch{level}"])
+        made = f"then_branch{level}"
+    graph.node.add(op_type="Relu", input=["x"], output=[made])
+    if levels == 32:
+        action(model)
+        return
+    with pytest.raises(ModelFileError, match="more than 32 graphs lie within one another"):
+        action(model)
