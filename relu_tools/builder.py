@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
@@ -12,6 +12,9 @@ from relu_tools import magnitudes, schemas, signs
 from relu_tools.facts import Scope, free_names
 from relu_tools.inlining import Instance
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
+
+if TYPE_CHECKING:
+    from relu_tools.repeating import Record
 
 
 class Builder:
@@ -34,12 +37,14 @@ class Builder:
         fresh: Callable[[str], str],
         targets: Mapping[str, int],
         stored: bool = False,
+        record: Record | None = None,
     ):
         self._scope, self._opsets, self._fresh, self._targets = scope, dict(opsets), fresh, targets
         self._base = node.name or next((name for name in node.output if name), node.op_type)
         self.type, self._domain = node.op_type, schemas.normal(node.domain)
         self._node, self._is_read = node, is_read
         self._may_store = stored
+        self._record = record
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.asked: list[str] = []
@@ -181,7 +186,10 @@ class Builder:
     @property
     def outputs(self) -> tuple[str, ...]:
         self.asked_more = True
-        return tuple(name if self._is_read(name) else "" for name in self._node.output)
+        return tuple(name if self._about(self._says_read, name) else "" for name in self._node.output)
+
+    def _says_read(self, _: Scope, name: str) -> bool:
+        return self._is_read(name)
 
     @property
     def listed(self) -> int:
@@ -195,6 +203,7 @@ class Builder:
     def maker(self, value: str) -> tuple[str, list[str | None], dict[str, Any]] | None:
         """The operator of ai.onnx that makes a value, its inputs and its attributes; None where there is none."""
         self.asked_more = True
+        self._scope.model.questions += 1
         owner = self._scope.owner(value)
         entry = owner.producers.get(value) if owner is not None else None
         if entry is None or schemas.normal(entry[0].domain) != "":
@@ -209,6 +218,10 @@ class Builder:
         return list(owner.producers[value][0].output).index(value)
 
     # --- questions -----------------------------------------------------------------
+    def _about(self, ask: Callable[[Scope, str], Any], value: str) -> Any:
+        """What the scope answers, and is told, about a value."""
+        return ask(self._scope, value) if self._record is None else self._record.ask(self._scope, ask, value)
+
     def dtype(self, value: str) -> int:
         """The element type, as in TensorProto.DataType."""
         found = self._scope.dtype(value)
@@ -230,23 +243,24 @@ class Builder:
 
     def count(self, value: str) -> str:
         """Says of a value that it holds no integer below 0; gives it back."""
-        self._scope.counts.add(value)
+        self._about(_say_count, value)
         return value
 
     def places(self, value: str | np.ndarray) -> str | np.ndarray:
         """Says of a value that its integers count a tensor's places, axes or dimensions; gives it back."""
         if isinstance(value, str):
-            self._scope.places.add(value)
+            self._about(_say_places, value)
         return value
 
     def tell(self, value: str, dtype: int, shape: Sequence[int | str | None]) -> None:
         """Makes the type of a value known that its operator does not infer."""
-        self._scope.tell(value, helper.make_tensor_type_proto(dtype, shape))
+        type_ = helper.make_tensor_type_proto(dtype, shape)
+        self._about(lambda scope, name: scope.tell(name, type_), value)
 
     def shape(self, value: str) -> list[int | str | None]:
         """The dimensions, symbolic ones by name and unknown ones as None."""
         self.asked_more = True
-        found = self._scope.shape(value)
+        found = self.known_shape(value)
         if found is None:
             raise RefusedError(f"the rank of '{value}' is not known", TELL_SHAPE)
         return found
@@ -257,7 +271,7 @@ class Builder:
     def length(self, vector: str) -> int:
         """How many elements a vector has."""
         self.asked_more = True
-        found = self._scope.length(vector)
+        found = self._about(Scope.length, vector)
         if found is None:
             raise RefusedError(f"the number of elements of '{vector}' is not known", TELL_SHAPE)
         return found
@@ -265,12 +279,12 @@ class Builder:
     def known_shape(self, value: str) -> list[int | str | None] | None:
         """The dimensions where the rank is known, None where it is not."""
         self.asked_more = True
-        return self._scope.shape(value)
+        return self._about(Scope.shape, value)
 
     def known(self, value: str | None) -> np.ndarray | None:
         """The value where it is a constant, None where it is not (or left out)."""
         self.asked_more = True
-        tensor = self._scope.constant(value) if value else None
+        tensor = self._about(Scope.constant, value) if value else None
         if tensor is None:
             return None
         self.asked.append(value)  # type: ignore[arg-type]
@@ -288,12 +302,12 @@ class Builder:
     def nonnegative(self, value: str) -> bool:
         """Whether it is known of integers that none is below 0."""
         self.asked_more = True
-        return signs.nonnegative(self._scope, value)
+        return self._about(signs.nonnegative, value)
 
     def in_double(self, value: str) -> bool:
         """Whether it is known of integers that a double holds each of them, and each of the next ones."""
         self.asked_more = True
-        size = magnitudes.bits(self._scope, value)
+        size = self._about(magnitudes.bits, value)
         return size is not None and size <= magnitudes.DOUBLE
 
     @staticmethod
@@ -311,6 +325,14 @@ class Builder:
     def like(self, number: float | int | bool, value: str) -> np.ndarray:
         """A scalar of the element type of `value`."""
         return np.asarray(number).astype(helper.tensor_dtype_to_np_dtype(self.dtype(value)))
+
+
+def _say_count(scope: Scope, value: str) -> None:
+    scope.counts.add(value)
+
+
+def _say_places(scope: Scope, value: str) -> None:
+    scope.places.add(value)
 
 
 def _without_end(names: list[str]) -> list[str]:

@@ -66,9 +66,11 @@ class Model:
     def inferred(self) -> ModelProto:
         """The model after shape inference; as given where inference fails."""
         if self._inferred is None:
+            from relu_tools.parts import infer
+
             light = weightless(self.proto)
             try:
-                self._inferred = shape_inference.infer_shapes(light, data_prop=True)
+                self._inferred = infer(light)
             except Exception:  # inference raises whatever the operator's own code raises; without it less is known
                 self._inferred = light
         return self._inferred

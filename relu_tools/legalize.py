@@ -6,7 +6,7 @@ its place in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
@@ -176,19 +176,6 @@ class Engine(Lowering):
             graph.node.extend(nodes)
             if made:
                 graph.initializer.extend(made)  # type: ignore[union-attr]
-
-    def _tell_types(self, nodes: Sequence[NodeProto], graph: GraphProto | FunctionProto, scope: Scope) -> None:
-        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
-        if scope.is_function:
-            return
-        for node in nodes:
-            if not self._is_untold(node):
-                continue
-            for name in node.output:
-                if name and name not in scope.told and (type_ := scope.type(name)) is not None:
-                    outputs = {info.name: info for info in graph.output}
-                    (outputs.get(name) or graph.value_info.add(name=name)).type.CopyFrom(type_)
-                    scope.told.add(name)
 
     def _settled_at(self, opsets: Opsets) -> dict[tuple[str, str], bool]:
         """Which operators' nodes stay as they are, whatever they hold; each is looked into when it is asked for."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from relu_tools import adapters, casts, irversion, magnitudes, schemas
 from relu_tools.adapters import KEEP
@@ -20,11 +21,14 @@ from relu_tools.builder import Builder
 from relu_tools.census import Answers
 from relu_tools.facts import Model, Scope, formal_types, graphs_in, names_in, shapeless, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
+from relu_tools.repeating import Record, Rewriting, Rewritings, base_of
 from relu_tools.report import TELL_TYPE, Change, Refusal, RefusedError, Step, qualified
 from relu_tools.rewriting import inherit, leave_out_unused, rename, tell_shapes
 
 Opsets = Mapping[str, int]
 
+# The first opset in which operators broadcast by themselves.
+LEGACY = 7
 # What adapters of other domains write nodes of ai.onnx in; the steps from there bring those to the target.
 WRITTEN = 13
 NOTHING = Selection()
@@ -106,7 +110,9 @@ class Lowering:
         self.needed: dict[str, int] = {}
         self._called: dict[tuple, list[tuple[Scope, tuple[str, ...]]]] = {}  # from where and with what
         self._waiting: deque[tuple] = deque()  # functions that are called, and not yet looked at
-        self._names: set[str] | None = None
+        self._taken: dict[str, int] = {}  # how many names are taken that were to be the same
+        self._rewritings = Rewritings()
+        self._record: Record | None = None
         self._made: set[str] = set()
         self._branching: set[str] = set()
         self._spliced: set[str] = set()
@@ -118,6 +124,58 @@ class Lowering:
         self._opsets_seen: Opsets | None = None
 
     # --- one node ------------------------------------------------------------------
+    def _rewrite(self, node: NodeProto, kind: tuple | None, scope: Scope, trace: Trace, index: int) -> list[NodeProto]:
+        """The nodes that stand for a node of the model; what was made of one like it, where that can be repeated.
+
+        `kind` is what all nodes like it have in common.
+        """
+        defined = schemas.history(schemas.normal(node.domain), node.op_type)
+        if kind is None or self._depth or not defined or not base_of(node):
+            return self._lower(node, scope.opsets, scope, trace, index=index)
+        record = Record(node, scope)
+        kind = (kind, record.kind)
+        known = self._rewritings.find(kind, node, scope)
+        if known is not None and self._expanded + known.expanded <= self._most_expanded:
+            names = known.names_for(node)
+            if self.names.isdisjoint(names):
+                return self._repeat(known, node, names, scope, trace)
+        expanded = self._expanded
+        outer, self._record = self._record, record
+        try:
+            result = self._lower(node, scope.opsets, scope, trace, index=index)
+        finally:
+            self._record = outer
+        if not trace.initializers and not any(map(self._is_untold, result)):
+            baked = [name for _, name in trace.asked]
+            details = {"means": trace.means, "accuracy": trace.accuracy, "expanded": self._expanded - expanded}
+            rewriting = record.rewriting(result, baked=baked, **details)
+            if rewriting is not None:
+                self._rewritings.learn(kind, record, rewriting)
+        return result
+
+    def _repeat(self, known: Rewriting, node: NodeProto, names: Sequence[str], scope: Scope, trace: Trace):
+        self.names.update(names)
+        self._made.update(names)
+        self._expanded += known.expanded
+        trace.means, trace.accuracy = list(known.means), known.accuracy
+        trace.asked = [(scope, name) for name in known.baked_for(node)]
+        return known.result_for(node)
+
+    def _is_not_repeated(self) -> None:
+        """Says that what is being done may depend on more than is noted of it."""
+        if self._record is not None:
+            self._record.complete = False
+
+    def _is_untold(self, node: NodeProto) -> bool:
+        """Whether the types of what a node makes are written down: its schema does not infer them.
+
+        Below opset 7 all are: what brings such a model up again must know the shapes that are to be broadcast.
+        """
+        domain = schemas.normal(node.domain)
+        version = schemas.at(domain, node.op_type, self.targets.get(domain, 0))
+        all_told = self.targets.get("", LEGACY) < LEGACY
+        return version is not None and (all_told or not version.infers)
+
     def _lower(
         self,
         node: NodeProto,
@@ -255,7 +313,8 @@ class Lowering:
     def _adapt(self, node, version, adapter, opsets, scope, trace) -> list[NodeProto] | None:
         """What an adapter makes of a node; None where it has no objection to it."""
         builder = self._builder(node, opsets, scope)
-        magnitudes.tell(scope, node)
+        for name in magnitudes.counted(node):
+            builder.places(name)
         inputs, attributes = schemas.bind(node, version)
         made = adapter.function(builder, *inputs, **attributes)
         trace.by_type_alone &= not builder.asked_more
@@ -328,6 +387,8 @@ class Lowering:
         for attribute in [a for a in tidy.attribute if a.name in drop]:
             tidy.attribute.remove(attribute)
         tidy.attribute.extend(write)
+        if self._record is not None and node is self._record.node:
+            self._record.copy = tidy
         if write:
             trace.took("default written out")
         if drop:
@@ -337,7 +398,7 @@ class Lowering:
     # --- replacing -----------------------------------------------------------------
     def _builder(self, node: NodeProto, opsets: Opsets, scope: Scope) -> Builder:
         stored = not scope.in_function and self.ir_version >= 4
-        return Builder(scope, opsets, node, self._is_read, self.fresh, self.targets, stored)
+        return Builder(scope, opsets, node, self._is_read, self.fresh, self.targets, stored, self._record)
 
     def _replace(self, node, builder, results, opsets, scope, trace, means, accuracy) -> list[NodeProto]:
         results = (results,) if isinstance(results, str) else tuple(results)
@@ -383,6 +444,7 @@ class Lowering:
     # --- functions and bodies --------------------------------------------------------
     def _call(self, node, key, scope, trace, index) -> list[NodeProto]:
         function = self.functions[key]
+        self._is_not_repeated()
         if not self._is_expanded(key, self._depth > 0):
             self._subgraphs(node, scope.opsets, scope, index)
             if key not in self._called:
@@ -412,8 +474,12 @@ class Lowering:
                 size += self._sizes[called] if called in self.functions and self._is_expanded(called, True) else 1
         return size
 
+    @functools.cached_property
+    def _most_expanded(self) -> int:
+        return max(MOST_EXPANDED, 64 * self.original.census.counts.total())
+
     def _check_size(self, nodes: int) -> None:
-        if nodes > max(MOST_EXPANDED, 64 * self.original.census.counts.total()):
+        if nodes > self._most_expanded:
             raise RefusedError("the functions that it calls expand to more nodes than can be handled")
 
     @contextlib.contextmanager
@@ -440,6 +506,7 @@ class Lowering:
 
     def _put_body(self, node, opsets, scope, trace) -> list[NodeProto]:
         """The body of an operator that no schema defines in its place."""
+        self._is_not_repeated()
         domain = schemas.normal(node.domain)
         step = Step(node.op_type, None, None, domain)
         key = (domain, node.op_type, "")
@@ -480,7 +547,9 @@ class Lowering:
                 return self._adapt(node, version, ours, written, scope, trace) or [node]
             finally:
                 self._depth -= 1
-        types = [scope.type(name) if name else None for name in node.input]
+        # A body that is the same for all types needs none, and to find them can take long.
+        asked = () if version.schema.has_function else node.input
+        types = [scope.type(name) if name else None for name in asked]
         body = schema_body(node, version, opsets[version.domain], types)
         return self._expand(node, body, opsets, scope, trace, "function body", "body", checked=True)
 
@@ -496,6 +565,7 @@ class Lowering:
         inherit(node, instance.nodes)
         scope.define(instance.nodes, own, instead=not schemas.history(schemas.normal(node.domain), node.op_type))
         for name, type_ in instance.types.items():
+            self._is_not_repeated()
             scope.types.setdefault(name, type_)
         self._depth += 1
         try:
@@ -505,6 +575,7 @@ class Lowering:
 
     def _subgraphs(self, node: NodeProto, opsets: Opsets, scope: Scope, index: int | None) -> None:
         for a, g, graph in subgraphs(node):
+            self._is_not_repeated()
             path = (*scope.path, (index, a, g)) if scope.path is not None and index is not None else None
             types = formal_types(node, graph, scope)
             inner = Scope(self.original, graph, opsets, scope, path, types)
@@ -532,17 +603,37 @@ class Lowering:
         graph.node.extend(nodes)
         self._tell_types(nodes, graph, inner)
 
+    def _tell_types(self, nodes: Sequence[NodeProto], graph: GraphProto | FunctionProto, scope: Scope) -> None:
+        """Writes down the types that some older schemas do not infer, since their consumers' schemas ask for them."""
+        if scope.is_function:
+            return
+        for node in nodes:
+            if not self._is_untold(node):
+                continue
+            for name in node.output:
+                if name and name not in scope.told and (type_ := scope.type(name)) is not None:
+                    outputs = {info.name: info for info in graph.output}
+                    (outputs.get(name) or graph.value_info.add(name=name)).type.CopyFrom(type_)
+                    scope.told.add(name)
+
     def fresh(self, hint: str) -> str:
         """A name that no value and no node of the model has."""
-        if self._names is None:
-            self._names = set(names_in(self.work))
-        name, k = hint, 1
-        while name in self._names:
+        k = self._taken.get(hint, 1)
+        name = hint if k == 1 else f"{hint}_{k}"
+        while name in self.names:
             k += 1
             name = f"{hint}_{k}"
-        self._names.add(name)
+        self._taken[hint] = k
+        self.names.add(name)
         self._made.add(name)
+        if self._record is not None:
+            self._record.names[name] = hint
         return name
+
+    @functools.cached_property
+    def names(self) -> set[str]:
+        """All names that are taken."""
+        return set(names_in(self.work))
 
     def _is_read(self, name: str) -> bool:
         """Whether a value has a reader: exporters name outputs that nothing uses."""

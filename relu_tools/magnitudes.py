@@ -49,10 +49,11 @@ _COUNTED = {
 }
 
 
-def tell(scope: Scope, node: NodeProto) -> None:
-    """Makes known of what a node is given that it counts places."""
-    if schemas.normal(node.domain) == "":
-        scope.places.update(node.input[k] for k in _COUNTED.get(node.op_type, ()) if k < len(node.input))
+def counted(node: NodeProto) -> list[str]:
+    """What a node is given that counts places."""
+    if schemas.normal(node.domain) != "":
+        return []
+    return [node.input[k] for k in _COUNTED.get(node.op_type, ()) if k < len(node.input)]
 
 
 def in_double(scope: Scope, node: NodeProto) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, NodeProto
 
 from relu_tools.builder import Builder
 from relu_tools.facts import Scope, free_names, graphs_in, subgraphs, uses
@@ -19,36 +19,47 @@ def prune(engine: Engine) -> None:
     if not engine.baked:
         return
     used = uses(engine.work)
-    made: dict[str, list] = {}
-    stored: dict[str, list] = {}
-    public: set[str] = set()
+    waiting = [name for name in dict.fromkeys(name for _, name in engine.baked) if not used[name]]
+    if not waiting:
+        return
+    places: dict[str, tuple[int, int]] = {}
+    stays = {""}
+    fields: list = []
     for top in (engine.work.graph, *engine.work.functions):
         for graph in graphs_in(top):
-            for node in graph.node:
-                for output in node.output:
-                    made.setdefault(output, []).append((graph, node))
+            found = [(output, k) for k, node in enumerate(graph.node) for output in node.output]
+            _find(found, len(fields), places, stays)
+            fields.append(graph.node)
             if isinstance(graph, FunctionProto):
-                public.update(graph.input)
+                stays.update(graph.input)
             else:
-                public.update(info.name for info in graph.input)
-                for tensor in graph.initializer:
-                    stored.setdefault(tensor.name, []).append((graph, tensor))
-    waiting = [name for _, name in engine.baked]
+                stays.update(info.name for info in graph.input)
+                _find([(tensor.name, k) for k, tensor in enumerate(graph.initializer)], len(fields), places, stays)
+                fields.append(graph.initializer)
+    gone: set[tuple[int, int]] = set()
     while waiting:
         name = waiting.pop()
-        # Branches may use a name twice: what is not unique stays.
-        found = made.get(name, []) + stored.get(name, [])
-        if not name or used[name] or name in public or len(found) != 1:
+        if used[name] or name in stays or name not in places or places[name] in gone:
             continue
-        graph, item = found[0]
-        if isinstance(item, TensorProto):
-            graph.initializer.remove(item)
-        elif not any(used[output] for output in item.output) and not any(True for _ in subgraphs(item)):
+        field, k = places[name]
+        item = fields[field][k]
+        if isinstance(item, NodeProto):
+            if any(used[output] for output in item.output) or any(True for _ in subgraphs(item)):
+                continue
             used.subtract(given for given in item.input if given)
             waiting.extend(item.input)
-            graph.node.remove(item)
-        made.pop(name, None)
-        stored.pop(name, None)
+        gone.add((field, k))
+    for field, k in sorted(gone, reverse=True):
+        del fields[field][k]
+
+
+def _find(named: Sequence[tuple[str, int]], field: int, places: dict[str, tuple[int, int]], stays: set[str]) -> None:
+    """Notes where values come from. Branches may use a name twice: what is not unique stays."""
+    for name, k in named:
+        if name in places:
+            stays.add(name)
+        else:
+            places[name] = (field, k)
 
 
 def tell_shapes(graph: GraphProto, scope: Scope) -> None:

@@ -71,6 +71,10 @@ class Version:
         bound = {formal.var for formal in self.inputs if not formal.optional}
         return any(formal.var not in bound or not formal.homogeneous for formal in self.outputs)
 
+    @functools.cached_property
+    def infers(self) -> bool:
+        return self.schema.has_type_and_shape_inference_function
+
     @property
     def has_body(self) -> bool:
         return self.schema.has_function or self.schema.has_context_dependent_function

@@ -87,6 +87,7 @@ def main() -> None:
             onnx.save(transformer(layers), source)
             mine = cost(convert(11, "--verify", "off"))
             row(f"{21 * layers:,} nodes, {4 * layers:,} rewritten, 20 to 11", mine)
+            print(f"{'':<44} {1000 * mine.cpu / (4 * layers):7.2f} ms cpu for each rewritten node")
         onnx.save(transformer(240), source)
         row("5,040 nodes, 960 rewritten, verified", cost(convert(11), runs=1))
 
