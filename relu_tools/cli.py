@@ -1,4 +1,4 @@
-"""The command line: `main` gathers the commands of `relu_tools.commands`.
+"""The command line: `main` gathers the commands of `relu_tools.commands`, and `run` is a process of it.
 
 A command returns its exit status: 0 done and equal; 1 refused, blocked or different; 2 wrong usage, unreadable input
 or unwritable output. Every error is one sentence on standard error. Libraries are imported by the commands that use
@@ -8,6 +8,7 @@ them, so that help comes at once.
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -113,3 +114,14 @@ def main(ctx: click.Context) -> None:
 
 for module in (convert, inline, check, verify, diff, explain, runtimes):
     main.add_command(module.command)
+
+
+def run() -> None:
+    """`main`, for a process that does nothing else."""
+    # Importing makes many objects and no garbage, and each collection looks at all of them.
+    gc.set_threshold(100_000)
+    try:
+        main()
+    finally:
+        # So does the one at the end, when all memory goes anyway.
+        gc.freeze()

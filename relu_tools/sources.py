@@ -1,8 +1,7 @@
-"""Files that weights are copied from, and the copying: by the kernel where it can, else in chunks."""
+"""Files that weights are copied from, and the copying to a stream."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,7 @@ from typing import BinaryIO, NamedTuple
 from relu_tools.report import ModelFileError
 
 CHUNK = 1 << 20
-_KERNEL_CHUNK = 1 << 28
-_KERNEL_WORTH = 1 << 16
-_PAGE = 4096
+"""Bytes that are copied at a time."""
 
 
 class Source:
@@ -52,6 +49,10 @@ class Part(NamedTuple):
     start: int
     size: int
 
+    def cut(self, start: int, end: int) -> Part:
+        """The bytes from `start` to `end` of it."""
+        return Part(self.source, self.start + start, end - start)
+
     def read(self) -> bytes:
         self.source.check()
         return b"".join(_chunks(self.source.file, self.start, self.size))
@@ -67,26 +68,10 @@ def emit(pieces: Iterable[bytes | Part], out: BinaryIO) -> None:
         if id(piece.source) not in sources:
             sources[id(piece.source)] = piece.source
             piece.source.check()
-        _copy(piece, out)
+        for chunk in _chunks(piece.source.file, piece.start, piece.size):
+            out.write(chunk)
     for source in sources.values():
         source.check()
-
-
-def _copy(part: Part, out: BinaryIO) -> None:
-    source, start, left = part
-    # Between places that are not those of whole pages the kernel is slower than the plain copy, and shares no blocks.
-    if left >= _KERNEL_WORTH and start % _PAGE == 0 and hasattr(os, "copy_file_range"):
-        # Any failure, such as a pipe or another file system, is left to the plain copy below, which knows its own.
-        with contextlib.suppress(OSError):
-            out.flush()
-            into = out.fileno()
-            while left and out.tell() % _PAGE == 0:
-                done = os.copy_file_range(source.file.fileno(), into, min(left, _KERNEL_CHUNK), start)
-                if not done:
-                    break
-                start, left = start + done, left - done
-    for chunk in _chunks(source.file, start, left):
-        out.write(chunk)
 
 
 def _chunks(file: BinaryIO, start: int, left: int) -> Iterator[bytes]:

@@ -7,7 +7,6 @@ that it wrote itself come out the same; in others each unchanged message is put 
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
@@ -75,6 +74,8 @@ class Verbatim:
 
 
 def _key(content: bytes) -> bytes:
+    import hashlib  # Few files need it, and it takes OpenSSL along.
+
     return hashlib.sha256(content).digest()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from relu_tools import datafiles, textformats, wire
+from relu_tools.filling import fill
 from relu_tools.modelfile import LIMIT, ModelFile
 from relu_tools.report import ModelFileError
 from relu_tools.sources import Part, emit
@@ -61,9 +62,9 @@ def _write_path(file: ModelFile, target: Path, overwrite: bool, external_data: s
     with Staging() as staging:
         for copy in copies:
             with staging.file(copy.path) as out:
-                emit(copy.pieces, out)
+                fill(copy.pieces, out)
         with staging.file(real) as out:
-            emit(pieces, out)
+            fill(pieces, out)
         staging.commit()
     source = file.origin.source if file.origin is not None else None
     if source is not None and source.path is not None and os.path.realpath(source.path) == str(real):

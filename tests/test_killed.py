@@ -23,21 +23,18 @@ from relu_tools import staging, wire
 
 # A conversion whose every megabyte takes a while; it says when it begins to write.
 SLOW = """
-import os, sys, time
-from relu_tools import sources, staging
+import itertools, sys, time
+from relu_tools import filling, staging
 from relu_tools.cli import main
 if sys.argv.pop(1) == "named":
     staging._nameless = lambda folder: None
-chunks, copy = sources._chunks, sources._copy
-def slow_chunks(*part):
-    for chunk in chunks(*part):
-        time.sleep(0.01)
-        yield chunk
-def slow_copy(*part):
-    print("writing", flush=True)
-    copy(*part)
-del os.copy_file_range
-sources._chunks, sources._copy = slow_chunks, slow_copy
+read, calls = filling._read, itertools.count()
+def slow(*part):
+    if next(calls) == 0:
+        print("writing", flush=True)
+    time.sleep(0.02)
+    read(*part)
+filling._read = slow
 main()
 """
 
