@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -182,16 +183,17 @@ def check(
         runtime = find(runtime)
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1) if runtime is None else ()
-    wanted = [opsets] if isinstance(opsets, int) else list(opsets)
     original = Model(file.model, imports, opening.reader(file))
     structure.check(file, imports, original.census)
+    wanted = [opsets] if isinstance(opsets, numbers.Integral) else list(opsets)
+    targets = [opening.targets_of(opset, imports) for opset in wanted]
     counts: dict[str, int] = {}
     for (domain, op), count in original.census.counts.items():
         counts[qualified(domain, op)] = counts.get(qualified(domain, op), 0) + count
     rows: dict[str, dict[int, Cell]] = {op: {} for op in sorted(counts)}
     outcomes = {}
-    for opset in wanted:
-        engine = opening.engine_on(original, opening.targets_of(opset, imports), None)
+    for asked in targets:
+        opset, engine = asked[""], opening.engine_on(original, asked, None)
         for op, cell in _column(engine, counts).items():
             rows.setdefault(op, {})[opset] = cell
         if not engine.refusals:
@@ -201,7 +203,7 @@ def check(
     return Compatibility(
         opset=imports.get(""),
         ir_version=file.model.ir_version,
-        opsets=wanted,
+        opsets=[asked[""] for asked in targets],
         counts=counts,
         rows=rows,
         outcomes=outcomes,

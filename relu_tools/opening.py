@@ -75,7 +75,7 @@ def targets_of(opset: int | Mapping[str, int], opsets: Mapping[str, int]) -> dic
         if isinstance(version, bool) or not isinstance(version, numbers.Integral):
             raise ValueError(f"an opset is a whole number, not {version!r}")
         if domain in targets:
-            raise ValueError(f"the opset of {domain or 'ai.onnx'} is given twice, as {targets[domain]} and as {version}")
+            raise ValueError(f"the opset of {domain or 'ai.onnx'} is given twice: {targets[domain]} and {version}")
         if not 1 <= version <= schemas.newest(domain):
             raise ValueError(
                 f"there is no opset {version} of {domain or 'ai.onnx'}: onnx {onnx.__version__} knows 1 to "

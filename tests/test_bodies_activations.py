@@ -86,6 +86,14 @@ def test_bias_softmax(seed):
     same("BiasSoftmax", [x, bias], expected=[expected], axis=axis, is_inner_broadcast=inner, bound=1e-5, **d.how)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(2, 0, 3, 4), (2, 3, 0, 4), (2, 3, 4, 0)])
+def test_bias_softmax_of_nothing(shape, dynamic):
+    x = np.zeros(shape, np.float32)
+    for opset in (13, 17):
+        same("BiasSoftmax", [x, x], expected=[x], axis=2, is_inner_broadcast=0, dynamic=dynamic, opset=opset)
+
+
 # --- in whole models -----------------------------------------------------------------------
 def chain(opset=17, **names):
     """A SkipLayerNormalization of what a FastGelu gives, whose types the model does not tell."""

@@ -100,6 +100,16 @@ def test_softmax_of_a_coarse_scale():
     kernels.check("QLinearSoftmax", inputs, attr_opset=13)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 2, 3), (2, 3, 0), (2, 3, 4)])
+def test_softmax_of_sizes_that_may_be_0(shape, opset, dynamic):
+    draw = Draw(0)
+    inputs = [draw.bytes(*shape), np.float32(0.02), draw.bytes(), np.float32(1 / 256), np.uint8(0)]
+    for axis in (0, 1, 2, -1):
+        kernels.check("QLinearSoftmax", inputs, attr_opset=opset, opset=opset, axis=axis, quanta=1, dynamic=dynamic)
+
+
 @draws
 def test_where(seed):
     draw = Draw(seed)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -297,3 +298,21 @@ def test_what_a_body_holds_belongs_to_the_operator():
     assert list(relu_tools.check(model, [9]).rows) == ["LinearAttention"]
     report = relu_tools.convert(model, 9, verify="off").report
     assert (report.kept, [change.op for change in report.changes]) == (0, ["LinearAttention"])
+
+
+# --- opsets as Python gives them -----------------------------------------------------------------
+def test_an_opset_is_any_whole_number():
+    relu = model(FLOAT_RELU)
+    converted = relu_tools.convert(relu, np.int64(13), verify="off").model
+    assert converted == relu_tools.convert(relu, {"ai.onnx": np.int32(13)}, verify="off").model
+    assert [o.version for o in converted.opset_import] == [13]
+    (opset,) = relu_tools.check(relu, np.int64(13)).reachable
+    assert opset == 13 and type(opset) is int
+    for wrong in (True, np.True_, 13.0, np.float64(13), "13"):
+        with pytest.raises(ValueError, match="an opset is a whole number"):
+            relu_tools.convert(relu, {"": wrong})
+
+
+def test_a_domain_has_one_opset():
+    with pytest.raises(ValueError, match="the opset of ai.onnx is given twice: 13 and 12"):
+        relu_tools.convert(model(FLOAT_RELU), {"ai.onnx": 13, "": 12})

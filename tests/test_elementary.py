@@ -5,6 +5,8 @@ No runtime has opset 6, so what comes out is brought up again, by steps that lea
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -49,3 +51,11 @@ def test_inverse_trigonometric(op, name):
     assert apart[number].max() <= BOUNDS["rounding"][x.dtype == np.float16]
     if name != "double":
         assert apart[number].max() <= 1  # double leaves digits to spare
+
+
+def test_constants_that_overflow_are_no_warnings():
+    """The default of Clip 6 is more than a float16 holds."""
+    text = '<ir_version: 7, opset_import: ["": 6]> g (float16[3] x) => (float16[3] y) { y = Clip<max = 1.0>(x) }'
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        relu_tools.convert(onnx.parser.parse_model(text), 12, verify="off")

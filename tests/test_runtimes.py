@@ -108,6 +108,39 @@ def test_opset_and_ir_version_of_releases(name, opset, ir_version):
     assert (found.opsets[""][1], found.ir_version) == (opset, ir_version)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('Rezise = "*"', "no operator 'Rezise' in ai.onnx (is it Resize?)"),
+        ('"ai.onnx.ml::Scalar" = "*"', "no operator 'Scalar' in ai.onnx.ml (is it Scaler?)"),
+        ('Gather = "Tindex = int64"', "Gather has no type variable 'Tindex'; it has T, Tind"),
+        ('Abs = "*"\n[attributes]\n"Rezise.mode" = ["nearest"]', "no operator 'Rezise' in ai.onnx"),
+        ('Abs = "*"\n[attributes]\n"Resize.mood" = ["nearest"]', "Resize has no attribute 'mood' (is it mode?)"),
+    ],
+)
+def test_a_name_that_onnx_does_not_know(tmp_path, line, told):
+    path = tmp_path / "npu.toml"
+    path.write_text(f'[opsets]\n"ai.onnx" = [7, 13]\n"ai.onnx.ml" = [1, 2]\n[operators]\n{line}\n')
+    with pytest.raises(RuntimeDataError, match=re.escape(told)):
+        runtimes.find(path)
+
+
+def test_names_that_need_no_schema(tmp_path):
+    """Of other domains, with a body of ours, or of a domain that the runtime has to a newer opset than onnx."""
+    path = tmp_path / "npu.toml"
+    newest = schemas.newest()
+    head = '[opsets]\n"ai.onnx" = [7, %d]\n"com.microsoft" = 1\nown = 1\n[operators]\n'
+    path.write_text(head % newest + '"com.microsoft::Anything" = "*"\n"own::F" = "T = float"\nScaledTanh = "1"\n')
+    assert set(runtimes.find(path).operators) == {"com.microsoft::Anything", "own::F", "ScaledTanh"}
+    path.write_text(head % (newest + 1) + 'Tomorrow = "*"\n')
+    assert set(runtimes.find(path).operators) == {"Tomorrow"}
+
+
+def test_a_release_that_is_not_named():
+    with pytest.raises(RuntimeDataError, match="'onnxruntime==' names no release; known are 1.4.0, "):
+        runtimes.find("onnxruntime==")
+
+
 def test_a_name_alone_is_the_newest_release():
     assert runtimes.find("onnxruntime").version == "1.32.0"
     with pytest.raises(RuntimeDataError, match="nothing is known of onnxruntime 1.1;"):

@@ -198,6 +198,12 @@ def depth_to_space(random):
     return case.model(T.FLOAT), case.feeds
 
 
+def upsample(random):
+    dims = shape(random, 4)
+    case = Case(random, "Upsample", 9).put(random.integers(0, 100, dims), T.FLOAT, constant=0, named=0.3)
+    return case.put(random.uniform(1, 3, 4), T.FLOAT, constant=0.2).model(T.FLOAT), case.feeds
+
+
 KINDS = {
     slice_: 7,
     split: 7,
@@ -212,6 +218,7 @@ KINDS = {
     reshape: 7,
     expand: 7,
     depth_to_space: 7,
+    upsample: 7,
 }
 
 
@@ -231,6 +238,30 @@ def test_both_forms_give_the_same(kind):
             for ours, value in zip(run(converted, feeds), want, strict=True):
                 message = f"model {number}, {opset} to {target}: {onnx.printer.to_text(model)}"
                 np.testing.assert_array_equal(ours, value, err_msg=message, strict=True)
+
+
+@pytest.mark.parametrize("rois", ["8", "R"])
+def test_a_crop_whose_corners_may_be_of_an_unknown_number(rois):
+    """By the formula of the specification: onnxruntime's own kernel leaves the outer axes uncropped."""
+    text = f"""<ir_version: 6, opset_import: ["" : 11]>
+    g (float[A, B, C, D] x, float[{rois}] roi) => (float[E, F, G, H] y) {{
+        s = Constant<value = float[0] {{}}>()
+        n = Constant<value = int64[4] {{2, 1, 3, 4}}>()
+        y = Resize<mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize">(x, roi, s, n)
+    }}"""
+    converted = relu_tools.convert_version(onnx.parser.parse_model(text), 10)
+    random = np.random.default_rng(0)
+    for _ in range(FEWER):
+        x = random.random(shape(random, 4), np.float32)
+        starts, ends = (random.uniform(*span, 4).astype(np.float32) for span in ((-0.2, 0.4), (0.6, 1.2)))
+        want = x
+        for axis, (size, start, end) in enumerate(zip((2, 1, 3, 4), starts, ends, strict=True)):
+            last = np.float32(x.shape[axis] - 1)
+            at = start * last + np.arange(size, dtype=np.float32) * (end - start) * last / np.float32(max(size - 1, 1))
+            at = at if size > 1 else np.float32([0.5]) * (start + end) * last
+            outside = np.expand_dims((at < 0) | (at > last), [k for k in range(4) if k != axis])
+            want = np.where(outside, 0, np.take(want, np.ceil(np.clip(at, 0, last) - 0.5).astype(int), axis))
+        np.testing.assert_array_equal(run(converted, {"x": x, "roi": np.concatenate([starts, ends])})[0], want)
 
 
 # No runtime has the Cast of before 6: what comes out is brought up again, which has tests of its own.
@@ -369,7 +400,7 @@ def test_how_large_integers_can_be():
     }"""
     model = onnx.parser.parse_model(text)
     scope = Scope(Model(model, {"": 13}, lambda tensor: tensor), model.graph, {"": 13})
-    magnitudes.tell(scope, model.graph.node[1])
+    scope.places.update(magnitudes.counted(model.graph.node[1]))
     assert {name: magnitudes.bits(scope, name) for name in MAGNITUDES} == MAGNITUDES
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto
 
 from relu_tools import schemas
@@ -155,7 +156,7 @@ def adapter(
             key = (domain, op, source, target)
             if key in TABLE:
                 raise ValueError(f"{op} {source} to {target} is taken twice")
-            TABLE[key] = Adapter(function, accuracy, opset)
+            TABLE[key] = Adapter(_quiet(function), accuracy, opset)
         return function
 
     return register
@@ -179,7 +180,7 @@ def body(ops: str, *versions: int, accuracy: str = "body", opset: int | None = N
                 _check_parameters(function, domain, op, version)
                 if (domain, op, version) in OURS:
                     raise ValueError(f"{op} {version} has two bodies")
-                OURS[domain, op, version] = Adapter(function, accuracy, opset)
+                OURS[domain, op, version] = Adapter(_quiet(function), accuracy, opset)
         return function
 
     return register
@@ -210,6 +211,17 @@ def by_body(ops: str, *versions: int, domain: str = "") -> None:
                 continue
             _check_body(domain, op, version)
             BODIES.add((domain, op, version))
+
+
+def _quiet(function: Callable) -> Callable:
+    """The function without numpy's warnings: what overflows does so as in the operator that constants stand for."""
+
+    @functools.wraps(function)
+    def quiet(*args, **kwargs):
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return quiet
 
 
 def find(domain: str, op: str, source: int, target: int | None) -> Adapter | None:

@@ -197,7 +197,10 @@ def sequence_map(op, input_sequence, *additional_inputs, body):
         return KEEP
     if not op.version("SequenceConstruct"):
         return ()
-    results = _mapped(op, [input_sequence, *additional_inputs], body)
+    try:
+        results = _mapped(op, [input_sequence, *additional_inputs], body)
+    except RefusedError as error:
+        raise RefusedError(f"before 13 no Loop carries a sequence, and {error.reason}", error.advice) from None
     return tuple(op.SequenceConstruct(*values) for values in zip(*results, strict=True))
 
 

@@ -9,6 +9,8 @@ from onnx import helper, numpy_helper
 from relu_tools.adapters import KEEP, adapter, same
 
 END = np.iinfo(np.int64).max
+ADDS_INTEGERS = 6
+"""The first version of Add that takes integers."""
 
 same("Gather", 1, 11, 13)
 same("GatherElements", 11, 13)
@@ -28,13 +30,21 @@ def arange(op, count):
     if op.version("NonZero"):
         ones = op.ConstantOfShape(count, value=numpy_helper.from_array(np.ones(1, np.int64)))
         return op.Reshape(op.NonZero(ones), np.array([-1]))
-    # Each turn of a Loop hands out its number; the first Loop must carry something along.
-    count = scalar(op, op.places(count))
-    formals = [helper.make_tensor_type_proto(dtype, []) for dtype in (T.INT64, T.BOOL, T.INT64)]
-    body = op.branch(lambda turn, go_on, carried: (go_on, carried, turn), formals)
-    numbers = op.places(op.Loop(count, None, count, body=body, outputs=2)[1])
+    numbers = op.places(turns(op, scalar(op, op.places(count))))
     op.tell(numbers, T.INT64, [numbers])
     return numbers
+
+
+def turns(op, count):
+    """The numbers that a Loop gives its turns, as many as a scalar says. For opsets from 1 on."""
+
+    def turn(number, go_on, zero):
+        # onnxruntime up to 1.4 hands out the last number each time where it is handed out as it is.
+        return go_on, zero, op.Add(number, zero) if op.version("Add") >= ADDS_INTEGERS else number
+
+    # The first Loop must carry something along.
+    formals = [helper.make_tensor_type_proto(dtype, []) for dtype in (T.INT64, T.BOOL, T.INT64)]
+    return op.Loop(count, None, np.int64(0), body=op.branch(turn, formals), outputs=2)[1]
 
 
 def scalar(op, value):

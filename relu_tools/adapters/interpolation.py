@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto as T
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from relu_tools.adapters.indexing import arange
 from relu_tools.report import RefusedError
 
 ZERO, HALF, ONE, TWO = map(np.float32, (0, 0.5, 1, 2))
@@ -31,7 +32,7 @@ class Numpy:
 class Axis:
     """An axis of the data: its lengths and scale as floats, names of values where they are not known.
 
-    `place` is its place among the axes that a node names, None for one that it does not.
+    `place` is its place among the `named` axes of a node, None for one that is not named.
     """
 
     index: int
@@ -39,6 +40,7 @@ class Axis:
     length: Any
     size: Any
     scale: Any
+    named: int
 
     @property
     def known(self) -> bool:
@@ -85,7 +87,7 @@ def axes_of(op, X, scales, sizes, policy: str = "stretch", axes: list[int] | Non
     found = []
     for axis, length in enumerate(whole):
         place, size, ratio = named.get(axis, (None, length, ONE))
-        found.append(Axis(axis, place, length, size, ratio))
+        found.append(Axis(axis, place, length, size, ratio, len(axes)))
     return found
 
 
@@ -106,6 +108,14 @@ def _on(op, *values):
     return Numpy if is_known(*values) else op
 
 
+def _chosen(m, condition, a, b):
+    """Of two finite numbers the one or the other."""
+    if m is Numpy or m.version("Where"):
+        return m.Where(condition, a, b)
+    share = m.Cast(condition, to=T.FLOAT)
+    return m.Add(m.Mul(share, a), m.Mul(m.Sub(ONE, share), b))
+
+
 # --- where a value of the output lies in the input ------------------------------------------
 def _coordinates(op, axis: Axis, how: dict):
     length, size, scale, rule = axis.length, axis.size, axis.scale, how["coordinate_transformation_mode"]
@@ -113,9 +123,7 @@ def _coordinates(op, axis: Axis, how: dict):
     if is_known(size):
         x = np.arange(int(size), dtype=np.float32)
     else:
-        one = numpy_helper.from_array(np.array([1]))
-        there = op.NonZero(op.ConstantOfShape(op.Cast(size, to=T.INT64), value=one))
-        x = op.Cast(op.Reshape(there, np.array([-1])), to=T.FLOAT)
+        x = op.Cast(arange(op, op.Cast(size, to=T.INT64)), to=T.FLOAT)
     if rule == "asymmetric":
         return m.Div(x, scale)
     if rule == "align_corners":
@@ -126,7 +134,7 @@ def _coordinates(op, axis: Axis, how: dict):
     centred = m.Div(m.Add(x, HALF), scale)
     if rule == "tf_half_pixel_for_nn":
         # An axis that keeps its length is not moved.
-        return m.Where(m.Less(scale, ONE), centred, m.Where(m.Greater(scale, ONE), centred, x))
+        return _chosen(m, m.Less(scale, ONE), centred, _chosen(m, m.Greater(scale, ONE), centred, x))
     centred = m.Sub(centred, HALF)
     if rule == "pytorch_half_pixel":
         return m.Mul(centred, m.Cast(m.Greater(size, ONE), to=T.FLOAT))
@@ -139,14 +147,14 @@ def _coordinates(op, axis: Axis, how: dict):
 def _cropped(op, x, axis: Axis, roi):
     """The part of the axis that the region names, its ends included; its middle where one value is asked for."""
     place = axis.place or 0
-    start, end = (_element(op, roi, place + offset) for offset in (0, op.shape(roi)[0] // 2))
+    start, end = (_element(op, roi, place + offset) for offset in (0, axis.named))
     last, m = _last(op, axis), _on(op, axis.size)
     middle = op.Mul(op.Mul(op.Add(start, end), HALF), last)
     steps = m.Max(m.Sub(axis.size, ONE), ONE)
     spread = op.Add(op.Mul(start, last), op.Div(op.Mul(op.Mul(x, op.Sub(end, start)), last), steps))
     if is_known(axis.size):
         return spread if axis.size > 1 else middle
-    return op.Where(op.Greater(axis.size, ONE), spread, middle)
+    return _chosen(op, op.Greater(axis.size, ONE), spread, middle)
 
 
 def _last(op, axis: Axis):
@@ -170,7 +178,7 @@ def nearest(op, axis: Axis, how: dict):
     m = _on(op, x, axis.scale)
     down, up, rule = m.Floor(x), m.Ceil(x), how["nearest_mode"]
     if rule == "simple":
-        return m.Where(m.Less(axis.scale, ONE), up, down)
+        return _chosen(m, m.Less(axis.scale, ONE), up, down)
     if rule in ("floor", "ceil"):
         return down if rule == "floor" else up
     if rule == "round_prefer_ceil":
@@ -189,7 +197,7 @@ def _taps(op, axis: Axis, how: dict) -> list[tuple[Any, Any]]:
         right = _within(op, m.Add(left, ONE), axis)
         # At the end they are one, and a weight of 0 for it would make NaN of infinity.
         apart = m.Less(left, right)
-        return [(left, m.Where(apart, m.Sub(right, x), HALF)), (right, m.Where(apart, m.Sub(x, left), HALF))]
+        return [(left, _chosen(m, apart, m.Sub(right, x), HALF)), (right, _chosen(m, apart, m.Sub(x, left), HALF))]
     x = _coordinates(op, axis, how)
     m = _on(op, x, axis.scale)
     stretch, reach = ONE, 2 if how["mode"] == "cubic" else 1
@@ -232,7 +240,7 @@ def _weight(m, distance, how: dict):
     a = np.float32(how["cubic_coeff_a"])
     inner = m.Add(m.Mul(m.Mul(m.Sub(m.Mul(x, a + 2), a + 3), x), x), ONE)
     outer = m.Mul(m.Sub(m.Mul(m.Add(m.Mul(m.Sub(x, np.float32(5)), x), np.float32(8)), x), np.float32(4)), a)
-    return m.Where(m.Less(x, ONE), inner, m.Where(m.Less(x, TWO), outer, m.Mul(x, ZERO)))
+    return _chosen(m, m.Less(x, ONE), inner, _chosen(m, m.Less(x, TWO), outer, m.Mul(x, ZERO)))
 
 
 def _moving(axes: list[Axis], how: dict) -> list[Axis]:

@@ -7,6 +7,7 @@ from onnx import TensorProto as T
 from onnx.helper import make_tensor_type_proto as tensor
 
 from relu_tools.adapters import FLOATS, KEEP, WIDE_INTEGERS, adapter, same
+from relu_tools.adapters.indexing import known_size, turns
 from relu_tools.report import RefusedError
 
 REDUCTIONS = (
@@ -182,17 +183,18 @@ def k_attribute(op, X, K, *, axis):
     The axis is counted from the front, but for the last one, which is 1's default.
     """
     axis = axis if axis >= -1 else axis + op.rank(X)
-    k = op.known(K)
+    known = op.known(K)
+    k = None if known is None else int(known.reshape(-1)[0])
+    if k == 0 or known_size(op, X, axis) == 0:
+        # 1 takes none but a k above 0.
+        nothing = op.Slice(X, starts=[0], ends=[0], axes=[axis if axis >= 0 else axis + op.rank(X)])
+        return nothing, op.Cast(nothing, to=T.INT64)
     if k is not None:
-        return op.TopK(X, k=int(k.reshape(-1)[0]), axis=axis, outputs=2)
+        return op.TopK(X, k=k, axis=axis, outputs=2)
     size = op.shape(X)[axis]
     if not isinstance(size, int):
         raise RefusedError(f"before 10 '{K}' must be a constant, or else the size of axis {axis}, which is {size}")
-    # Before 11 a Loop must carry something, so it carries k.
-    types = [tensor(T.INT64, []), tensor(T.BOOL, []), tensor(T.INT64, [])]
-    body = op.branch(lambda turn, go_on, k: tuple(map(op.Identity, (go_on, k, turn))), types)
-    k = op.Squeeze(K, axes=[0])
-    first = op.Loop(k, None, k, body=body, outputs=2)[1]
+    first = turns(op, op.Squeeze(K, axes=[0]))
     return tuple(op.Gather(every, first, axis=axis) for every in op.TopK(X, k=size, axis=axis, outputs=2))
 
 

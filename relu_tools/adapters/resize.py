@@ -203,7 +203,7 @@ def upsample_scales_input(op, X, *, scales, mode):
 def upsample_scales_attribute(op, X, scales, *, mode):
     """9 has the scales as an input, 7 as an attribute.
 
-    Where they are no constant, but the sizes are known, the values are gathered.
+    Where they are no constant the values are gathered.
     """
     known = op.known(scales)
     if known is not None:

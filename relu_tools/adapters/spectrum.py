@@ -11,6 +11,7 @@ from relu_tools.adapters import adapter, body
 from relu_tools.adapters.indexing import size
 from relu_tools.adapters.interpolation import WIDE, Numpy
 from relu_tools.adapters.sampling import along, counted, number, on
+from relu_tools.report import RefusedError
 
 STORED = 1 << 18
 """No matrix of more elements is stored: it is computed in the graph."""
@@ -42,6 +43,8 @@ def dft(op, input, dft_length, *, axis, inverse, onesided):
         count = min(count, used) if on(op, count, used) is not op else size(op, re, last - 1)
     else:
         length = on(op, count).Mul(on(op, count).Sub(count, ONE), TWO) if real_result else count
+    if on(op, length) is not op and length < 1:
+        raise RefusedError(f"a transform of length {length} is not defined")
     results = _half(op, length) if onesided and not inverse else length
     cos, sin = _waves(op, count, results, length, wide, inverse, real_result)
     real, imaginary = op.MatMul(re, cos), op.MatMul(re, sin)
@@ -107,9 +110,14 @@ def stft(op, signal, frame_step, window, frame_length, *, onesided):
 
     The frames are gathered, weighted by the window, and transformed by DFT.
     """
+    if len(op.known_shape(signal) or ()) == 2:
+        # Runtimes take a real signal without its last axis, too.
+        signal = op.Unsqueeze(signal, np.array([2]))
     total = size(op, signal, 1)
     length = _integer(op, frame_length) if frame_length else size(op, window, 0) if window else total
     step = _integer(op, frame_step)
+    if on(op, step) is not op and step < 1:
+        raise RefusedError(f"frames at a step of {step} are not defined")
     m = on(op, total, length, step)
     frames = m.Add((total - length) // step if m is not op else op.Div(op.Sub(total, length), step), ONE)
     starts = along(op, on(op, frames, step).Mul(counted(op, frames), step), 2, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxscript import opset18 as op
+from onnxscript import opset23 as op
 
 from relu_tools.bodies.precision import widened
 from relu_tools.bodies.tracing import body
@@ -32,7 +32,14 @@ def BiasSoftmax(data, bias, *, is_inner_broadcast: int, axis: int = 1):
 
     The bias has the extents of the data, but for those where it is broadcast, which are 1.
     """
-    total = data + bias
-    if axis in (-1, total.rank - 1):
-        return op.Softmax(total, axis=-1)
-    return op.Reshape(op.Softmax(op.Flatten(total, axis=axis), axis=-1), op.Shape(total))
+    return softmax_from(data + bias, axis)
+
+
+def softmax_from(x, axis: int):
+    """Softmax over all axes from `axis` on, taken together."""
+    shape = x.known_shape
+    if axis == -1 or (shape is not None and axis == len(shape) - 1):
+        return op.Softmax(x, axis=-1)
+    # A size may be 0, which Reshape without allowzero takes for a copy.
+    full = shape is not None and all(isinstance(dim, int) and dim > 0 for dim in shape)
+    return op.Reshape(op.Softmax(op.Flatten(x, axis=axis), axis=-1), op.Shape(x), allowzero=0 if full else 1)

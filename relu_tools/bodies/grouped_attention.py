@@ -7,7 +7,7 @@ from onnx import TensorProto as T
 from onnxscript import opset23 as op
 
 from relu_tools.bodies.attention import heads, joined, scores
-from relu_tools.bodies.rotary import places, rotated, size
+from relu_tools.bodies.rotary import parted, places, rotated, size
 from relu_tools.bodies.tracing import body
 from relu_tools.report import RefusedError
 
@@ -67,7 +67,8 @@ def GroupQueryAttention(
     if local_window_size == 0:
         raise RefusedError("a window of no keys leaves nothing to attend to")
     if key is None:
-        packed = op.Reshape(query, [0, 0, num_heads + 2 * kv_num_heads, -1])
+        count = num_heads + 2 * kv_num_heads
+        packed = op.Reshape(query, [0, 0, count, parted(query, 2, count)])
         parts = op.Split(packed, [num_heads, kv_num_heads, kv_num_heads], axis=2)
         q, k, v = (op.Transpose(part, perm=[0, 2, 1, 3]) for part in parts)
     else:

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto as T
 from onnxscript import opset23 as op
 
+from relu_tools.bodies.biases import softmax_from
 from relu_tools.bodies.normalization import EmbedLayerNormalization
 from relu_tools.bodies.tracing import body
 
@@ -97,11 +98,8 @@ def QLinearSoftmax(X, X_scale, X_zero_point: object | None, Y_scale, Y_zero_poin
     onnxruntime multiplies with the whole number below 1 / Y_scale.
     """
     x = real(X, X_scale, X_zero_point)
-    if opset < 13:
-        x = op.Flatten(x, axis=axis)
-    multiple = op.Round(op.Softmax(x, axis=axis if opset >= 13 else 1) * op.Floor(1.0 / scalar(Y_scale)))
-    y = saturated(multiple, Y_zero_point, X)
-    return y if opset >= 13 else op.Reshape(y, op.Shape(X))
+    share = op.Softmax(x, axis=axis) if opset >= 13 else softmax_from(x, axis)
+    return saturated(op.Round(share * op.Floor(1.0 / scalar(Y_scale))), Y_zero_point, X)
 
 
 # --- pooling and reduction -----------------------------------------------------------------

@@ -38,6 +38,7 @@ from onnx import NodeProto, helper
 
 from relu_tools import irversion, schemas
 from relu_tools.report import qualified
+from relu_tools.runtimes.names import misnomer
 
 FOLDER = Path(__file__).parent
 ANY = (1, 1 << 30)
@@ -178,11 +179,13 @@ def find(spec: str | os.PathLike[str] | Runtime) -> Runtime:
     spec = os.fspath(spec)
     if spec.endswith(".toml"):
         return load(Path(spec))
-    name, _, wanted = spec.partition("==")
+    name, given, wanted = spec.partition("==")
     releases = [n.partition("==")[2] for n in names() if n.partition("==")[0] == name]
     if not releases:
         known = ", ".join(dict.fromkeys(n.partition("==")[0] for n in names()))
         raise RuntimeDataError(f"there is no runtime '{name}'; known are {known}, and files that end in .toml")
+    if given and not wanted:
+        raise RuntimeDataError(f"'{spec}' names no release; known are {', '.join(releases)}; '{name}' is the newest")
     fitting = [r for r in releases if not wanted or f"{r}.".startswith(f"{wanted}.")]
     if not fitting:
         raise RuntimeDataError(f"nothing is known of {name} {wanted}; its known releases are {', '.join(releases)}")
@@ -250,6 +253,10 @@ def _runtime(data: Mapping[str, Any], stem: str) -> Runtime:
             for op, entries in _table(data, "operators").items()
         }
     ir_version = _typed(data, "ir_version", int, None)
+    attributes = _attributes(_table(data, "attributes"))
+    variables = {op: {var for kernel in kernels for var in kernel.types} for op, kernels in (operators or {}).items()}
+    if wrong := misnomer(variables, attributes, opsets):
+        raise RuntimeDataError(wrong)
     return Runtime(
         name=_typed(data, "name", str, stem),
         version=_typed(data, "version", str, ""),
@@ -258,7 +265,7 @@ def _runtime(data: Mapping[str, Any], stem: str) -> Runtime:
         ir_version=ir_version,
         opsets=opsets,
         operators=operators,
-        attributes=_attributes(_table(data, "attributes")),
+        attributes=attributes,
         expands=_typed(data, "expands", bool, False),
         through={_full("through", a): _full("through", b) for a, b in _table(data, "through").items()},
         functions=_typed(data, "functions", bool, (ir_version or 0) >= irversion.FUNCTIONS),

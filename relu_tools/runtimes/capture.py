@@ -18,6 +18,8 @@ Kernels = Mapping[tuple[str, str], Mapping[int, list[Product]]]
 
 DOMAINS = ("ai.onnx", "ai.onnx.ml", "com.microsoft")
 PROVIDER = "CPUExecutionProvider"
+MOVES = ("MemcpyFromHost", "MemcpyToHost")
+"""What it puts into graphs itself, between processors; no model holds them."""
 _MANY = 64
 
 
@@ -90,6 +92,8 @@ def _registered(definitions: Iterable, opsets: Mapping[str, int]) -> dict[tuple[
     for kernel in definitions:
         domain = schemas.normal(kernel.domain)
         if kernel.provider != PROVIDER or (domain or "ai.onnx") not in opsets:
+            continue
+        if kernel.op_name in MOVES:
             continue
         first, last = kernel.version_range
         births = [v.since for v in schemas.history(domain, kernel.op_name)]
