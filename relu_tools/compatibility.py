@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -185,7 +184,7 @@ def check(
         opsets = range(LOWEST, schemas.newest() + 1) if runtime is None else ()
     original = Model(file.model, imports, opening.reader(file))
     structure.check(file, imports, original.census)
-    wanted = [opsets] if isinstance(opsets, numbers.Integral) else list(opsets)
+    wanted: list[Any] = list(opsets) if isinstance(opsets, Iterable) else [opsets]
     targets = [opening.targets_of(opset, imports) for opset in wanted]
     counts: dict[str, int] = {}
     for (domain, op), count in original.census.counts.items():

@@ -59,3 +59,20 @@ def test_constants_that_overflow_are_no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         relu_tools.convert(onnx.parser.parse_model(text), 12, verify="off")
+
+
+@pytest.mark.parametrize(
+    ("opset", "line", "type_"),
+    [
+        (19, "t = Cast<to = 17, saturate = 0>(x)", "float8e4m3fn"),
+        (19, "z = Cast<to = 17>(x) t = CastLike<saturate = 0>(x, z)", "float8e4m3fn"),
+        (24, 'z = Cast<to = 24>(x) t = CastLike<round_mode = "down">(x, z)', "float8e8m0"),
+    ],
+)
+def test_a_cast_to_a_type_that_is_not_born_is_refused_for_the_type(opset, line, type_):
+    """Not for an attribute that concerns that type alone."""
+    head = f'<ir_version: 10, opset_import: ["": {opset}]> g (float[3] x) => (float[3] y)'
+    model = onnx.parser.parse_model(f"{head} {{ {line} y = Cast<to = 1>(t) }}")
+    with pytest.raises(relu_tools.ConversionError) as caught:
+        relu_tools.convert(model, opset - 1)
+    assert {refusal.reason for refusal in caught.value.refusals} == {f"no {type_} before opset {opset}"}

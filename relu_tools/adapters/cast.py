@@ -5,7 +5,6 @@ from __future__ import annotations
 from onnx import TensorProto as T
 
 from relu_tools.adapters import KEEP, adapter, same
-from relu_tools.casts import FLOAT8
 
 same("Cast", 6, 9, 13, 19, 21, 23, 24, 25, 28)
 same("CastLike", 15, 19, 21, 23, 24, 25)
@@ -27,18 +26,18 @@ def cast_word(op, input, *, to):
 def cast_saturate(op, input, *, to, saturate):
     """19 adds float8 types and `saturate`, which concerns them alone.
 
-    For any other type it is left out.
+    It is left out: for any other type it says nothing, and those types are refused.
     """
-    return KEEP if to in FLOAT8 or saturate else op.Cast(input, to=to)
+    return KEEP if saturate else op.Cast(input, to=to)
 
 
 @adapter("Cast", 24, 23)
 def cast_round_mode(op, input, *, to, saturate, round_mode):
     """24 adds float8e8m0 and `round_mode`, which concerns it alone.
 
-    For any other type it is left out.
+    It is left out: for any other type it says nothing, and that type is refused.
     """
-    return KEEP if to == T.FLOAT8E8M0 or round_mode == "up" else op.Cast(input, to=to, saturate=saturate)
+    return KEEP if round_mode == "up" else op.Cast(input, to=to, saturate=saturate)
 
 
 @adapter("CastLike", 15, None)
@@ -54,17 +53,15 @@ def cast_like(op, input, target_type):
 def cast_like_saturate(op, input, target_type, *, saturate):
     """19 adds float8 types and `saturate`, which concerns them alone.
 
-    For any other type it is left out.
+    It is left out: for any other type it says nothing, and those types are refused.
     """
-    return KEEP if saturate or op.dtype(target_type) in FLOAT8 else op.CastLike(input, target_type)
+    return KEEP if saturate else op.CastLike(input, target_type)
 
 
 @adapter("CastLike", 24, 23)
 def cast_like_round_mode(op, input, target_type, *, saturate, round_mode):
     """24 adds float8e8m0 and `round_mode`, which concerns it alone.
 
-    For any other type it is left out.
+    It is left out: for any other type it says nothing, and that type is refused.
     """
-    if round_mode == "up" or op.dtype(target_type) == T.FLOAT8E8M0:
-        return KEEP
-    return op.CastLike(input, target_type, saturate=saturate)
+    return KEEP if round_mode == "up" else op.CastLike(input, target_type, saturate=saturate)

@@ -134,7 +134,8 @@ def determinant(op, X):
     """
     dtype, count = op.dtype(X), known_size(op, X, -1)
     if count is None or not 0 < count <= LARGEST_DET:
-        raise RefusedError(f"before 11 a determinant is written out, of up to {LARGEST_DET} rows; here it has {count}")
+        here = f"it has {count}" if count is not None else "their number is not known"
+        raise RefusedError(f"before 11 a determinant is written out, of up to {LARGEST_DET} rows; here {here}")
     rows = X if dtype == T.DOUBLE else op.Cast(X, to=T.DOUBLE)
     result = None
     for left in range(count, 0, -1):
