@@ -43,7 +43,8 @@ def dft(op, input, dft_length, *, axis, inverse, onesided):
         count = min(count, used) if on(op, count, used) is not op else size(op, re, last - 1)
     else:
         length = on(op, count).Mul(on(op, count).Sub(count, ONE), TWO) if real_result else count
-    if on(op, length) is not op and length < 1:
+    # The inverse of one value, of half of the values that a real signal has, is of none.
+    if on(op, length) is not op and length < (0 if real_result and not dft_length else 1):
         raise RefusedError(f"a transform of length {length} is not defined")
     results = _half(op, length) if onesided and not inverse else length
     cos, sin = _waves(op, count, results, length, wide, inverse, real_result)
