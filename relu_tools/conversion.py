@@ -359,6 +359,11 @@ class _Trial:
 
 
 def _verify(result: _Result, file: ModelFile, trial: _Trial) -> None:
+    if trial.how == "changed":
+        if trial.inputs is not None:
+            raise ValueError("inputs are for whole models: verify them in full")
+        if not result.rewritten:
+            return
     from relu_tools.verification import verify, verify_rewrites
 
     limits: dict[str, Any] = {"seed": trial.seed, "memory_mb": trial.memory_mb}
@@ -367,8 +372,6 @@ def _verify(result: _Result, file: ModelFile, trial: _Trial) -> None:
     if trial.how == "full":
         verification = verify(file, result._file, inputs=trial.inputs, **limits)
     else:
-        if trial.inputs is not None:
-            raise ValueError("inputs are for whole models: verify them in full")
         rewrites = [r for r in map(_rewrite, result.rewritten) if r is not None]
         if not rewrites:
             return

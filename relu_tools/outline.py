@@ -70,6 +70,7 @@ def _read(model: bytes, prefix: int, start: int, end: int) -> Outline | None:
     others: list[bytes] = []
     made, missing = {b""}, set()
     count = 1
+    plain = model[start:end].isascii()
     position = start
     while position < end and model[position] == _NODE:
         field, at = position, position + 2
@@ -101,7 +102,7 @@ def _read(model: bytes, prefix: int, start: int, end: int) -> Outline | None:
             first = at + 2
             at = first + model[at + 1]
             # Of other text only protobuf tells whether it is any, and it alone reads a length of more than a byte.
-            if at == position and model[begin:at].isascii():
+            if at == position and (plain or model[begin:at].isascii()):
                 operators.append(model[first:at])
                 continue
         others.append(model[field:position])
