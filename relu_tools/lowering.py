@@ -387,8 +387,9 @@ class Lowering:
         for attribute in [a for a in tidy.attribute if a.name in drop]:
             tidy.attribute.remove(attribute)
         tidy.attribute.extend(write)
-        if self._record is not None and node is self._record.node:
-            self._record.copy = tidy
+        record = self._record
+        if record is not None and (node is record.node or node is record.copy):
+            record.copy = tidy
         if write:
             trace.took("default written out")
         if drop:

@@ -21,6 +21,7 @@ Place = int | str
 """Where a name comes from: the place of one of the node's own values, or what follows on the node's own name."""
 
 NO_VALUE = -1
+_OF_ONE_NODE = ("input", "output", "name", "doc_string", "metadata_props")
 
 
 def values_of(node: NodeProto) -> tuple[str, ...]:
@@ -73,9 +74,11 @@ class Record:
                 return None
             if any(value not in self.places and value not in self.names for value in values):
                 return None
+            if not copied and _holds_more(node):
+                return None
             bare = NodeProto()
             bare.CopyFrom(node)
-            for field in ("input", "output", "name", "doc_string", "metadata_props"):
+            for field in _OF_ONE_NODE:
                 bare.ClearField(field)
             name = "" if own else node.name[len(base) :]
             parts.append(Part(bare, name, self._places(node.input, base), self._places(node.output, base)))
@@ -170,6 +173,15 @@ class Rewritings:
             self._next.setdefault((kind, answers), question)
             answers = (*answers, question[2])
         self._next.setdefault((kind, answers), (rewriting,))
+
+
+def _holds_more(node: NodeProto) -> bool:
+    """Whether a node holds what rewritings have no say in, such as devices and fields that are not known."""
+    rest = NodeProto()
+    rest.CopyFrom(node)
+    for field in (*_OF_ONE_NODE, "op_type", "domain", "overload", "attribute"):
+        rest.ClearField(field)
+    return rest.ByteSize() > 0
 
 
 def _named(places: Sequence[Place], base: str, values: Sequence[str]) -> list[str]:
