@@ -32,6 +32,7 @@ _BITS = {
 }
 _WIDTH = {kind: bits for bits, kinds in _BITS.items() for kind in kinds}
 KEY = b"\n\x08location"
+"""What every serialized model with external data holds: the entry that names the file."""
 
 
 PAYLOADS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
