@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from relu_tools import external, textformats, wire
-from relu_tools.outline import Outline, outline
+from relu_tools.outline import Outline, nodes_in, outline
 from relu_tools.report import ModelFileError
 from relu_tools.sources import CHUNK, Part, Source
 from relu_tools.verbatim import Verbatim
@@ -207,8 +207,9 @@ def _skeleton(source: Source) -> tuple[onnx.ModelProto | Outline, Origin]:
     head = Part(source, 0, min(source.size, 64)).read()
     try:
         with mmap.mmap(source.file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
-            skeleton, spans = wire.take_out(buffer, source.salt)
-        content = outline(skeleton) or wire.parse(onnx.ModelProto, skeleton)
+            nodes = nodes_in(buffer, wire.THRESHOLD)
+            skeleton, spans = wire.take_out(buffer, source.salt, nodes.span if nodes else None)
+        content = outline(skeleton, nodes) or wire.parse(onnx.ModelProto, skeleton)
     except wire.WireError:
         if guess := _guess(head):
             raise ModelFileError(f"it is {guess}") from None

@@ -1,18 +1,22 @@
 """A model of which the nodes are still bytes: what a large model takes where no node has to change.
 
-Most nodes of most models are a few names and an operator. One look at their bytes finds what they read, make and are,
-for a third of the time that protobuf's objects take; only nodes with more than that become objects.
+Most nodes of most models are a few names and an operator. Their bytes tell what they read, make and are, for a fifth of
+the time that protobuf's objects take; only nodes with more than that become objects.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
+from typing import NamedTuple
 
+import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from relu_tools import external, wire
 from relu_tools.census import given_in
+from relu_tools.columns import Columns
 
 # The tags of the fields of one byte, all of which have a length.
 _INPUT, _OUTPUT, _NAME, _OPERATOR = (
@@ -50,71 +54,83 @@ class Outline:
         return b"".join((model[:prefix], length, self.nodes, model[start:]))
 
 
-def outline(model: bytes) -> Outline | None:
-    """The outline of a serialized model; None where it takes protobuf to read it, or to say what is wrong with it."""
-    if external.KEY in model:
-        return None
+class Nodes(NamedTuple):
+    """The nodes that a serialized graph begins with: where they lie in a model, and at which byte there each begins."""
+
+    span: wire.Span
+    starts: list[int]
+
+
+def nodes_in(model: wire.Buffer, below: int = sys.maxsize) -> Nodes | None:
+    """The nodes of a serialized model; None where there may be more, or one has not less than so many bytes."""
     try:
-        top = list(wire.fields(model, 0, len(model)))
-        graphs = [field for field in top if field[0] == _GRAPH]
-        if len(graphs) != 1 or any(field[0] == _FUNCTION for field in top):
-            return None
-        ((_, prefix, start, end),) = graphs
-        return _read(model, prefix, start, end)
+        graph = _graph_in(model)
+        return None if graph is None else _walked(model, graph[1], graph[2], below)
     except (wire.WireError, IndexError):
         return None
 
 
-def _read(model: bytes, prefix: int, start: int, end: int) -> Outline | None:
-    operators: list[bytes] = []
-    others: list[bytes] = []
-    made, missing = {b""}, set()
-    count = 1
-    plain = model[start:end].isascii()
+def outline(model: bytes, nodes: Nodes | None = None) -> Outline | None:
+    """The outline of a serialized model; None where it takes protobuf to read it, or to say what is wrong with it.
+
+    `nodes` are those of a model that differs from this one in its weights alone.
+    """
+    if external.KEY in model or (nodes := nodes or nodes_in(model)) is None:
+        return None
+    try:
+        graph = _graph_in(model)
+        return None if graph is None else _read(model, *graph, nodes)
+    except (wire.WireError, IndexError):
+        return None
+
+
+def _graph_in(model: wire.Buffer) -> tuple[int, int, int] | None:
+    """Where the length of the graph stands, and from where to where its content; None where that may not be all."""
+    fields = [field for field in wire.fields(model, 0, len(model)) if field[0] in (_GRAPH, _FUNCTION)]
+    if len(fields) != 1 or fields[0][0] != _GRAPH or fields[0][3] > len(model):
+        return None
+    return fields[0][1:]
+
+
+def _walked(model: wire.Buffer, start: int, end: int, below: int) -> Nodes | None:
+    starts: list[int] = []
+    noted = starts.append
     position = start
     while position < end and model[position] == _NODE:
-        field, at = position, position + 2
-        length = model[position + 1]
-        if length > 0x7F:
-            length, at = wire.varint(model, position + 1, end)
-            if at - position - 1 > len(wire.encode(length)):
-                return None
-        begin, position = at, at + length
-        while at < position and model[at] == _INPUT:
-            first, size = at + 2, model[at + 1]
-            if size > 0x7F:
-                return None
-            at = first + size
-            name = model[first:at]
-            if name not in made:
-                missing.add(name)
-        while at < position and model[at] == _OUTPUT:
-            first, size = at + 2, model[at + 1]
-            if size > 0x7F:
-                return None
-            at = first + size
-            if size:
-                made.add(model[first:at])
-                count += 1
-        if at < position and model[at] == _NAME:
-            at += 2 + model[at + 1]
-        if at < position and model[at] == _OPERATOR:
-            first = at + 2
-            at = first + model[at + 1]
-            # Of other text only protobuf tells whether it is any, and it alone reads a length of more than a byte.
-            if at == position and (plain or model[begin:at].isascii()):
-                operators.append(model[first:at])
-                continue
-        others.append(model[field:position])
-    if position > end or any(tag == _NODE for tag, *_ in wire.fields(model, position, end)):
+        noted(position - start)
+        size = model[position + 1]
+        if size <= 0x7F:
+            position += 2 + size
+            continue
+        size, position = wire.varint(model, position + 1, end)
+        if size >= below:
+            return None
+        position += size
+    return Nodes(wire.Span(start, position - start), starts) if position <= end else None
+
+
+def _read(model: bytes, prefix: int, start: int, end: int, nodes: Nodes) -> Outline | None:
+    behind = start + nodes.span.size
+    if any(tag == _NODE for tag, *_ in wire.fields(model, behind, end)):
         return None
-    rest = b"".join((model[:prefix], wire.encode(end - position), model[position:]))
-    found = wire.parse(GraphProto, (content := b"".join(others)))
-    if found.SerializeToString() != content or any(a.type in _MAY_BE_GRAPHS for n in found.node for a in n.attribute):
+    light = wire.parse(ModelProto, b"".join((model[:prefix], wire.encode(end - behind), model[behind:])))
+    given = [name.encode() for name in given_in(light.graph)]
+    wanted = [info.name.encode() for info in light.graph.output]
+    columns = Columns(model[start:behind], nodes.starts, given, wanted)
+    inputs, outputs = columns.read(_INPUT, many=True), columns.read(_OUTPUT, many=True)
+    columns.read(_NAME)
+    operators = columns.read(_OPERATOR)
+    plain = np.zeros(len(nodes.starts), bool)
+    plain[operators.node] = True
+    # Of text that is not ASCII only protobuf tells whether it is any.
+    plain &= (columns.at == columns.end) & columns.is_ascii()
+    others = b"".join(
+        model[start + nodes.starts[node] : start + columns.end[node]] for node in np.flatnonzero(~plain).tolist()
+    )
+    found = wire.parse(GraphProto, others)
+    if found.SerializeToString() != others or any(a.type in _MAY_BE_GRAPHS for n in found.node for a in n.attribute):
         return None
-    counts = Counter({op.decode("ascii"): number for op, number in Counter(operators).items()})
-    light = wire.parse(ModelProto, rest)
-    given = {name.encode() for name in given_in(light.graph)}
-    wanted = {info.name.encode() for info in light.graph.output}
-    in_order = count == len(made) and missing <= given and made.isdisjoint(given) and wanted <= made | given
-    return Outline(light, model[start:position], counts, list(found.node), in_order)
+    in_order = b"" not in given and columns.are_in_order([columns.given, outputs], [inputs, columns.wanted])
+    counts = columns.counted(operators.take(plain[operators.node]))
+    by_name = Counter({name.decode("ascii"): count for name, count in counts.items()})
+    return Outline(light, model[start:behind], by_name, list(found.node), in_order)

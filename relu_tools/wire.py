@@ -65,11 +65,11 @@ def read_token(data: bytes) -> tuple[bytes, int] | None:
     return (match[1], int(match[2], 16)) if match else None
 
 
-def take_out(model: Buffer, salt: bytes) -> tuple[bytes, list[Span]]:
+def take_out(model: Buffer, salt: bytes, small: Span | None = None) -> tuple[bytes, list[Span]]:
     """A serialized ModelProto with tokens for its large payloads, and where those lie.
 
     `salt`, 16 hexadecimal digits, tells the tokens of one file from those of another. What shape inference may read
-    stays: integers of at most one dimension and 64 KiB.
+    stays: integers of at most one dimension and 64 KiB. `small` are fields known to hold no large payload.
     """
     spans: list[Span] = []
     forgotten = 0
@@ -88,7 +88,7 @@ def take_out(model: Buffer, salt: bytes) -> tuple[bytes, list[Span]]:
         spans.append(Span(start, size))
         return [token(salt, len(spans) - 1)]
 
-    pieces = _rewrite(model, onnx.ModelProto, wanted, replaced, THRESHOLD)
+    pieces = _rewrite(model, onnx.ModelProto, wanted, replaced, THRESHOLD, small)
     return b"".join(piece for piece in pieces if isinstance(piece, bytes)), spans
 
 
@@ -119,7 +119,7 @@ def size(pieces: Sequence[Piece]) -> int:
     return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in pieces)
 
 
-def fields(buffer: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def fields(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """The fields of a message that protobuf can read: tag, where the length stands, content from where to where.
 
     The content of a field without a length begins where the length would stand.
@@ -206,12 +206,14 @@ def _rewrite(
     wanted: Callable[[int, int, Layout | None], bool],
     replace: Callable[[int, int], list[Piece]],
     least: int = 0,
+    unwanted: Span | None = None,
 ) -> list[Piece]:
     """The message in pieces, each payload that is wanted, in a sub-message that is wanted, replaced.
 
-    What has fewer than `least` bytes is not wanted.
+    What has fewer than `least` bytes is not wanted, nor what the fields of `unwanted` hold.
     """
     short = least > 0x7F
+    passed, jump = unwanted or Span(0, 0)
 
     def walk(position: int, end: int, layout: Layout, depth: int) -> list[Piece]:
         if depth > _MAX_DEPTH:
@@ -220,9 +222,12 @@ def _rewrite(
         kept = position
         while position < end:
             field = position
+            if field == passed and jump:
+                position += jump
+                continue
             tag = buffer[position]
             if short and tag & 0x87 == _DELIMITED and (length := buffer[position + 1]) <= 0x7F:
-                # Most fields are nodes of a hundred bytes or so: nothing to look into.
+                # Most fields take a hundred bytes or so: nothing to look into.
                 position += 2 + length
                 if position > end:
                     raise WireError(f"the field at byte {field} runs past the end")

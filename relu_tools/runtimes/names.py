@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from relu_tools import schemas
@@ -41,5 +40,7 @@ def misnomer(
 
 
 def _near(name: str, known: Iterable[str]) -> str:
+    import difflib  # Few need it.
+
     near = difflib.get_close_matches(name, sorted(known), 1)
     return f" (is it {near[0]}?)" if near else ""
