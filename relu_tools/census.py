@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -32,8 +31,7 @@ class Answers(dict):
         return answer
 
 
-@dataclasses.dataclass(frozen=True)
-class Census:
+class Census(NamedTuple):
     """`counts` are the nodes of each operator, by domain and name, those in subgraphs and functions included.
 
     `types` are the types that values can have, as schemas write them; None where that cannot be told. `in_order` says

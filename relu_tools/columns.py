@@ -15,6 +15,8 @@ from relu_tools import wire
 _WORD = 8
 # What a word keeps of its first bytes, by how many they are.
 _KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], "<u8")
+# Bytes of a name; each word of the longest takes a step of its own.
+_LONGEST = 1024
 _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
@@ -169,6 +171,9 @@ def _bits(hashes: np.ndarray, shift: int, count: int) -> np.ndarray:
 
 def _steps(sizes: np.ndarray) -> Iterator[tuple[int, Any]]:
     """By how many bytes to go into strings to have seen them all, and which are as long."""
-    for offset in range(0, int(sizes.max(initial=0)), _WORD):
+    longest = int(sizes.max(initial=0))
+    if longest > _LONGEST:
+        raise wire.WireError(f"a name takes {longest} bytes")
+    for offset in range(0, longest, _WORD):
         longer = sizes > offset
         yield offset, slice(None) if longer.all() else np.flatnonzero(longer)

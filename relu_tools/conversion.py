@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import onnx
@@ -346,8 +346,7 @@ def _check_verify(how: Any) -> None:
         raise ValueError(f"verify is {' or '.join(map(repr, get_args(Verify)))}, not {how!r}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     """How a result is to be verified; `convert` says what each means."""
 
     how: Verify

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
 
 import onnx
 from onnx import TensorProto, numpy_helper
@@ -27,8 +28,7 @@ ALIGNMENT = 4096
 _Content = Callable[[], bytes | Part]
 
 
-@dataclasses.dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """A file to write beside the model."""
 
     path: Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
@@ -12,8 +12,7 @@ from relu_tools.facts import free_names
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
 
 
-@dataclasses.dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """Which functions to expand: those named, all of some domains, or all; less those that are excluded.
 
     `primitive` goes on with whatever functions the expanded bodies call; `missing_at` takes only what an opset of

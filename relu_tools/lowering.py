@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -36,8 +37,7 @@ NOTHING = Selection()
 MOST_EXPANDED = 1 << 15
 
 
-@dataclasses.dataclass(frozen=True)
-class Rewritten:
+class Rewritten(NamedTuple):
     """A node as it was and what stands in its place, for the verifier."""
 
     change: Change

@@ -10,7 +10,7 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -33,8 +33,7 @@ _FOREIGN = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The file that a model was read from, in the format of an ending, "" for binary.
 
     `canonical` is the model as protobuf serializes it; `skeleton` the binary file without weights where it differs from

@@ -7,9 +7,8 @@ in the same order, what stands for the one stands for the other.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnx import NodeProto, TensorProto
 
@@ -98,8 +97,7 @@ class Record:
         return hint in self.names and all(f"{hint}_{k}" in self.names for k in range(2, number))
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One of the nodes that stand for a node: all but its names, and where those come from."""
 
     bare: NodeProto
@@ -108,8 +106,7 @@ class Part:
     outputs: Sequence[Place]
 
 
-@dataclasses.dataclass(frozen=True)
-class Rewriting:
+class Rewriting(NamedTuple):
     """What stands for nodes of a kind.
 
     `copied` says that it is the node itself but for its attributes. `names` are all that were made, those included that

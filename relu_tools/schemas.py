@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 from onnx import AttributeProto, NodeProto, defs, helper
@@ -22,8 +22,7 @@ EXPERIMENTAL = {"LayerNormalization": 17, "ThresholdedRelu": 10}
 HINT = "consumed_inputs"
 
 
-@dataclasses.dataclass(frozen=True)
-class Formal:
+class Formal(NamedTuple):
     """A formal parameter: `types` are its admitted type strings, such as "tensor(float)"; `var` its type variable."""
 
     name: str
@@ -34,8 +33,7 @@ class Formal:
     homogeneous: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Attribute:
+class Attribute(NamedTuple):
     name: str
     type: int
     required: bool
@@ -274,8 +272,7 @@ def takes_all(version: Version, other: Version, types: frozenset[str]) -> bool:
 
 
 # --- legality --------------------------------------------------------------------------
-@dataclasses.dataclass(frozen=True)
-class Violation:
+class Violation(NamedTuple):
     """What a version objects to in a node. `var` is set where it is a matter of element types alone."""
 
     text: str

@@ -8,13 +8,12 @@ A family's module is imported when one of its operators is asked for, since few 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -29,8 +28,7 @@ KEEP = object()
 """What an adapter returns for a node that it has no objection to: the general rules go on with it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Adapter:
+class Adapter(NamedTuple):
     """A function that takes a node over one step.
 
     `accuracy` is "exact" or "rounding" (equal but for rounding). `opset` is the one that its nodes are written in,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,8 +22,7 @@ from relu_tools.commands.shared import (
 Progress = Callable[[int, int], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """The values of the options; `how` is "changed", "full" or "off"."""
 
     how: Any
