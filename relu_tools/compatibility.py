@@ -183,7 +183,7 @@ def check(
     if opsets is None:
         opsets = range(LOWEST, schemas.newest() + 1) if runtime is None else ()
     original = Model(file.model, imports, opening.reader(file))
-    structure.check(file, imports, original.census)
+    unreadable = [text for text in [structure.check(file, imports, original.census)] if text]
     wanted: list[Any] = list(opsets) if isinstance(opsets, Iterable) else [opsets]
     targets = [opening.targets_of(opset, imports) for opset in wanted]
     counts: dict[str, int] = {}
@@ -198,7 +198,7 @@ def check(
         if not engine.refusals:
             outcomes[opset] = _outcome(engine)
     # Where the data of a model lies that is in memory, or came by a stream, is not known.
-    unreadable = list(external.faults(file.model, file.base)) if file.base is not None else []
+    unreadable += external.faults(file.model, file.base) if file.base is not None else []
     return Compatibility(
         opset=imports.get(""),
         ir_version=file.model.ir_version,

@@ -218,7 +218,7 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, 
     content = file.content if runtime is None else file.model
     outlined = isinstance(content, Outline)
     model = Model(file.top, opsets, reader(file), census_of_outline(content, opsets) if outlined else None)
-    structure.check(file, opsets, model.census)
+    unreadable = structure.check(file, opsets, model.census)
     if runtime is None:
         engine = engine_on(model, targets, ir_version, selection, bodies)
         if outlined and not engine.stays:
@@ -237,6 +237,7 @@ def _run(file, back, opsets, targets, ir_version, selection, kind, bodies=None, 
     _import(work, engine)
     _set_ir_version(work, engine.ir_version, file)
     report = _report(model.proto, work, engine, opsets)
+    report.notes += [unreadable] if unreadable else []
     made = dataclasses.replace(content, model=work) if outlined else work
     result = kind(report, dataclasses.replace(file, content=made), back)
     result.rewritten = engine.rewritten

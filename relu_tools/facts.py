@@ -455,6 +455,8 @@ class Scope:
         if self._inferred_types is None:
             graph = self.model.inferred().graph
             for node, attribute, index in self.path:
+                if node >= len(graph.node):  # it lies deeper than inference goes
+                    return None
                 at = graph.node[node].attribute[attribute]
                 graph = at.g if at.type == AttributeProto.GRAPH else at.graphs[index]
             self._inferred_types = {v.name: sized(v.type) for v in (*graph.value_info, *graph.output, *graph.input)}

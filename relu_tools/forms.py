@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
-from . import inputs
+from . import inputs, wire
 from .attribute_values import counted_from_the_back, undefined_values
 from .compare import DIFFERENT, NOT_VERIFIED
 from .modelfile import open_model
@@ -98,9 +97,9 @@ _LARGE_FILE = 1 << 26
 def load_form(path: Path, attributes: dict[str, onnx.AttributeProto]) -> Form:
     """`attributes` are those of the function that the graph is a part of, if it is of any."""
     large = path.stat().st_size > _LARGE_FILE
-    model = open_model(path).model if large else onnx.load(path, load_external_data=False)
+    model = open_model(path).model if large else wire.parse(onnx.ModelProto, path.read_bytes())
     if not model.HasField("graph"):
-        raise DecodeError("it holds no graph")
+        raise wire.WireError("it holds no graph")
     bind(model, attributes)
     external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
     by_path = external or large

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from . import inputs
 from .compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED, Bound, Figures, compare, typical_size, worst
@@ -23,6 +22,7 @@ from .report import ModelFileError
 from .runners import RUNNING, Reference
 from .samples import SPECIAL, WIDE
 from .trust import all_nodes, foreign_operator, rounding_nodes
+from .wire import WireError
 
 _SIDES = "before", "after"
 
@@ -34,7 +34,7 @@ def judge_job(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     for side in _SIDES:
         try:
             forms.append(load_form(folder / job[side], attributes))
-        except (DecodeError, OSError, ModelFileError) as error:
+        except (WireError, OSError, ModelFileError) as error:
             return {"unreadable": f"{job[side]} cannot be read as a model: {error}"}
     before, after = forms
     if "parting" in job:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import (
     FunctionProto,
+    GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
@@ -24,6 +25,8 @@ from relu_tools.facts import free_names, graphs_in, subgraphs
 
 # Nodes that hold graphs or call functions, in one part.
 MOST = 256
+# Graphs within one another, the outermost not counted, that inference reads.
+DEEPEST = 30
 # Inference follows the values of these, to find shapes that are computed.
 _FOLLOWED = (TensorProto.INT32, TensorProto.INT64)
 # What inference calls sizes that it does not know, and a number.
@@ -31,17 +34,35 @@ _UNKNOWN = "unk__"
 
 
 def infer(model: ModelProto) -> ModelProto:
-    """The model with all types that can be inferred. Raises whatever inference raises."""
+    """The model with all types that can be inferred, less the nodes that lie too deep, which `model` loses.
+
+    Raises whatever inference raises.
+    """
+    for function in model.functions:
+        _cut(function, DEEPEST)
     functions = {(schemas.normal(f.domain), f.name, f.overload): f for f in model.functions}
     starts, holders = [0], 0
     for k, node in enumerate(model.graph.node):
-        if _key(node) in functions or (node.attribute and any(True for _ in subgraphs(node))):
+        inner = [graph for _, _, graph in subgraphs(node)]
+        for graph in inner:
+            _cut(graph, DEEPEST - 1)
+        if inner or _key(node) in functions:
             holders += 1
             if holders % MOST == 0:
                 starts.append(k + 1)
     if holders <= MOST:
         return shape_inference.infer_shapes(model, data_prop=True)
     return _Parts(model, functions).inferred(starts)
+
+
+def _cut(graph: GraphProto | FunctionProto, levels: int) -> None:
+    """Empties the graphs that lie in more graphs within this one than that; what these declare stays."""
+    for node in graph.node:
+        for _, _, inner in subgraphs(node):
+            if levels > 1:
+                _cut(inner, levels - 1)
+            else:
+                del inner.node[:]
 
 
 def _key(node: NodeProto) -> tuple[str, str, str]:

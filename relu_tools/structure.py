@@ -47,12 +47,17 @@ _TYPED: dict[int, tuple[str, int]] = {
     TensorProto.UINT64: ("uint64_data", 1),
     TensorProto.STRING: ("string_data", 1),
 }
-_DEEPEST = 32  # Protobuf reads 100 messages within one another: a model, and a graph, a node, an attribute and so on.
 _PACKED = 8  # bits; of smaller elements an entry of int32_data holds as many as fit into these
 
 
-def check(file: ModelFile, opsets: Mapping[str, int], census: Census) -> None:
-    """ModelFileError with the first thing that is wrong with a model, of which this is the census."""
+_READ = 32  # Graphs within one another, the outermost not counted, that protobuf reads by itself.
+
+
+def check(file: ModelFile, opsets: Mapping[str, int], census: Census) -> str:
+    """What keeps a sound model, of which this is the census, from being read by others; empty where nothing does.
+
+    Raises ModelFileError with the first thing that is wrong with one that is not.
+    """
     try:
         for tensor in file.top.graph.initializer:
             _check_tensor(tensor, file)
@@ -65,6 +70,16 @@ def check(file: ModelFile, opsets: Mapping[str, int], census: Census) -> None:
             whole.model(opsets)
     except _Malformed as error:
         raise ModelFileError(f"{file.path or 'the model'} is malformed: {error}") from None
+    if whole.deepest <= _READ:
+        return ""
+    return f"{whole.deepest} graphs lie within one another, of which onnx and onnxruntime, with protobuf, read {_READ}"
+
+
+def _lift_depth() -> None:
+    try:
+        wire.lift_depth()
+    except wire.WireError as error:
+        raise _Malformed(str(error)) from None
 
 
 class _Malformed(Exception):
@@ -76,6 +91,7 @@ class _Check:
         self.file = file
         # The first version of the format had no field for the type of an attribute.
         self.typed = file.top.ir_version > 1
+        self.deepest = 0  # graphs within one another, the outermost not counted
 
     def model(self, opsets: Mapping[str, int]) -> None:
         self.graph(self.file.model.graph, [], opsets)
@@ -88,8 +104,11 @@ class _Check:
 
     def graph(self, graph: GraphProto | FunctionProto, outer: list[set[str]], opsets: Mapping[str, int]) -> set[str]:
         """Checks a graph within others; the values of those that it reads."""
-        if len(outer) > _DEEPEST:
-            raise _Malformed(f"more than {_DEEPEST} graphs lie within one another, which protobuf cannot read")
+        if len(outer) > wire.GRAPHS:
+            raise _Malformed(f"more than {wire.GRAPHS} graphs lie within one another")
+        self.deepest = max(self.deepest, len(outer))
+        if len(outer) > _READ:
+            _lift_depth()
         if isinstance(graph, GraphProto) and outer:
             for tensor in graph.initializer:
                 _check_tensor(tensor, self.file)

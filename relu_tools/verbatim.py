@@ -6,7 +6,6 @@ that it wrote itself come out the same; in others each unchanged message is put 
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
@@ -47,7 +46,7 @@ class Verbatim:
         for number, places in ours.items():
             if len(places) != len(others[number]):
                 continue
-            inner = _kinds(kind)[number]
+            inner = wire.message_fields(kind)[number]
             for (start, end), (at, stop) in zip(places, others[number], strict=True):
                 content = canonical[at:stop]
                 if self._original[start:end] != content:
@@ -65,7 +64,7 @@ class Verbatim:
                 a, b = places.popleft() if len(places) > 1 else places[0]
                 content = self._original[a:b]
             else:
-                content = self._restored(data, start, stop, _kinds(kind)[number], left)
+                content = self._restored(data, start, stop, wire.message_fields(kind)[number], left)
                 if content == data[start:stop]:
                     continue
             pieces += [data[kept:prefix], wire.encode(len(content)), content]
@@ -79,15 +78,9 @@ def _key(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-@functools.cache
-def _kinds(kind: Any) -> dict[int, Any]:
-    """The fields of a message descriptor that hold messages, by number, with their descriptors."""
-    return {field.number: field.message_type for field in kind.fields if field.message_type is not None}
-
-
 def _messages(data: bytes, position: int, end: int, kind: Any) -> Iterator[_Field]:
     """The messages in a message's fields: number, where the length stands, where the content begins and ends."""
-    kinds = _kinds(kind)
+    kinds = wire.message_fields(kind)
     for tag, prefix, start, stop in wire.fields(data, position, end):
         if tag & 7 == _MESSAGE and tag >> 3 in kinds:
             yield tag >> 3, prefix, start, stop

@@ -22,8 +22,11 @@ THRESHOLD = 1024
 """Bytes from which on a payload is taken out."""
 SHAPE_LIMIT = 64 * 1024
 """Bytes up to which a tensor that may be a shape is never taken out."""
+GRAPHS = 64
+"""Graphs that may lie within one another in a model, the outermost not counted."""
 _RESIDENT = 16 << 20
-_MAX_DEPTH = 100
+# A graph, its node and the attribute that holds the next graph are three messages; types and tensors have some more.
+_MAX_DEPTH = 3 * GRAPHS + 8
 _PAYLOADS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _TOKEN = re.compile(rb"~weight~([0-9a-f]{16})([0-9a-f]{8})")
@@ -145,11 +148,53 @@ def has_token(data: bytes) -> bool:
 
 def parse(kind: type[_Message], data: bytes) -> _Message:
     """The message; WireError where protobuf cannot read it or a string is not UTF-8, which protobuf lets through."""
+    deeper = lift_depth.cache_info().currsize > 0
+    if deeper:
+        _check_depth(data, kind.DESCRIPTOR)
     try:
         _strict(kind.DESCRIPTOR.full_name).FromString(data)
         return kind.FromString(data)
     except message.DecodeError as error:
-        raise WireError(str(error).rsplit(": ", 1)[-1]) from None
+        if deeper or "depth" not in str(error).lower():
+            raise WireError(str(error).rsplit(": ", 1)[-1]) from None
+    _check_depth(data, kind.DESCRIPTOR)
+    lift_depth()
+    return parse(kind, data)
+
+
+@functools.cache
+def lift_depth() -> None:
+    """Lets protobuf read and copy more than 100 messages within one another, which is 32 graphs, in this process.
+
+    Raises WireError where protobuf cannot be told. Its new limit would be of no use against a message made to overflow
+    the stack, so that how deep a message is has to be known before it is read.
+    """
+    try:
+        from google._upb import _message
+
+        _message.SetAllowOversizeProtos(True)
+    except (ImportError, AttributeError):
+        raise WireError("it is nested more than 100 messages deep, which this protobuf cannot read") from None
+
+
+def _check_depth(data: bytes, kind: Any) -> None:
+    waiting = [(0, len(data), kind, 1)]
+    while waiting:
+        position, end, kind, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise WireError(f"it is nested more than {_MAX_DEPTH} messages deep")
+        kinds = message_fields(kind)
+        for tag, _, start, after in fields(data, position, end):
+            if tag & 7 not in (_VARINT, _FIXED64, _DELIMITED, _FIXED32):
+                raise WireError("it holds a group, which ONNX has not")
+            if tag & 7 == _DELIMITED and tag >> 3 in kinds:
+                waiting.append((start, min(after, end), kinds[tag >> 3], depth + 1))
+
+
+@functools.cache
+def message_fields(kind: Any) -> dict[int, Any]:
+    """The fields of a message descriptor that hold messages, by number, with their descriptors."""
+    return {field.number: field.message_type for field in kind.fields if field.message_type is not None}
 
 
 @functools.cache

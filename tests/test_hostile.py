@@ -10,6 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from test_cli import run, sentence
 from test_datafiles import files
 from test_modelfile import HOSTILE as NO_MODELS
@@ -17,7 +18,7 @@ from test_modelfile import HOSTILE as NO_MODELS
 from relu_tools import check, convert, inline, wire
 from relu_tools.report import ModelFileError
 
-FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
+FLOAT, INT8, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
 HUGE = 1 << 40
 
 
@@ -297,14 +298,13 @@ def test_lengths_that_lie_within_a_tensor(tmp_path, field, content):
         assert result.exit_code == 2 and "damaged" in sentence(result.stderr)
 
 
-@pytest.mark.parametrize("levels", [32, 33, 400])
-@pytest.mark.parametrize(
-    "action", [lambda m: convert(m, 13, verify="off"), inline, check], ids=["convert", "inline", "check"]
-)
-def test_graphs_deeper_than_protobuf_reads(levels, action):
-    """Such a model can be made in memory, one message at a time; nobody can read its file."""
+def deep(levels: int) -> onnx.ModelProto:
+    """Ifs within one another, made one message at a time, which protobuf lets be deeper than what it reads.
+
+    The innermost graph has the Relu of an integer, which 13 did not have.
+    """
     model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 14]> g (bool c, float[N] x) => (float[N] y) { z = Relu (x) }'
+        '<ir_version: 8, opset_import: ["": 14]> g (bool c, int32[N] x) => (int32[N] y) { z = Identity (x) }'
     )
     graph, made = model.graph, "y"
     for level in range(levels):
@@ -312,13 +312,61 @@ def test_graphs_deeper_than_protobuf_reads(levels, action):
         branches = []
         for name in ("else_branch", "then_branch"):
             graph = node.attribute.add(name=name, type=onnx.AttributeProto.GRAPH).g
-            graph.output.add(name=f"{name}{level}")
+            graph.name = f"{name}{level}"
+            graph.output.add(name=graph.name).type.tensor_type.elem_type = INT32
             branches.append(graph)
-        branches[0].node.add(op_type="Relu", input=["x"], output=[f"else_branch{level}"])
+        branches[0].node.add(op_type="Identity", input=["x"], output=[f"else_branch{level}"])
         made = f"then_branch{level}"
     graph.node.add(op_type="Relu", input=["x"], output=[made])
-    if levels == 32:
-        action(model)
-        return
-    with pytest.raises(ModelFileError, match="more than 32 graphs lie within one another"):
-        action(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    "action", [lambda m: convert(m, 13, verify="off"), inline, check], ids=["convert", "inline", "check"]
+)
+def test_graphs_deeper_than_any_model_has_them(action):
+    with pytest.raises(ModelFileError, match="more than 64 graphs lie within one another"):
+        action(deep(65))
+
+
+@pytest.mark.parametrize("levels", [32, 33, 50, 64])
+def test_graphs_deeper_than_protobuf_reads_by_itself(levels, tmp_path):
+    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    source.write_bytes(deep(levels).SerializeToString())
+    result = run("convert", source, "--opset", 13, "-o", target)
+    assert result.exit_code == 0 and "1 rewritten" in result.stdout and "bit-exact" in result.stdout
+    assert (f"{levels} graphs lie within one another" in result.stdout) == (levels > 32)
+    before, after = (wire.parse(onnx.ModelProto, path.read_bytes()) for path in (source, target))
+    assert after.opset_import[0].version == 13
+    innermost = []
+    for model in (before, after):
+        graph = model.graph
+        for _ in range(levels):
+            graph = graph.node[-1].attribute[-1].g
+        innermost.append([node.op_type for node in graph.node])
+        x = np.array([-3, 0, 7, np.iinfo(np.int32).min], np.int32)
+        found = ReferenceEvaluator(model).run(None, {"c": np.array(True), "x": x})[0]
+        np.testing.assert_array_equal(found, np.maximum(x, 0))
+        del graph.node[:]
+    assert innermost[0] == ["Relu"] and innermost[1][-1] == "Max"
+    before.opset_import[0].version, before.ir_version = 13, after.ir_version
+    assert before == after
+    found = check(source)
+    assert found.rows["Relu"][13].changes and bool(found.findings) == (levels > 32)
+    fit = check(source, runtime="onnxruntime==1.32").fit
+    assert fit.loads == (levels <= 32)
+
+
+def test_what_would_overflow_the_stack_is_never_read(tmp_path):
+    """Also where deep models were read before: then protobuf has no limit that helps."""
+    wire.lift_depth()
+    size, type_ = 0, []
+    for tag in (b"\x0a", b"\x22") * 40_000:  # the type of what a sequence holds, and a sequence of that
+        type_.append(tag + wire.encode(size))
+        size += len(type_[-1])
+    data = b"".join(reversed(type_))
+    for tag in (b"\x12", b"\x5a", b"\x3a"):  # an input's type, an input of a graph, a model's graph
+        data = tag + wire.encode(len(data)) + data
+    (tmp_path / "a.onnx").write_bytes(b"\x08\x08" + data)
+    result = run("check", tmp_path / "a.onnx")
+    assert result.exit_code == 2 and "nested more than" in sentence(result.stderr)

@@ -696,8 +696,8 @@ HOSTILE = {
     "end of group": (b"\x08\x08\x14", "group"),
     "field 0": (b"\x08\x08\x00\x00", "damaged"),
     "wire type 7": (b"\x08\x08\x17", "damaged"),
-    "deep": (nested(34), "damaged"),
-    "deeper": (nested(5000), "nested more than 100"),
+    "deep": (nested(70), "nested more than 200"),
+    "deeper": (nested(5000), "nested more than 200"),
     "no UTF-8": (small().SerializeToString().replace(b"Relu", b"R\xff\xfeu"), "UTF-8"),
 }
 
