@@ -116,7 +116,8 @@ def _read(model: bytes, prefix: int, start: int, end: int, nodes: Nodes) -> Outl
     light = wire.parse(ModelProto, b"".join((model[:prefix], wire.encode(end - behind), model[behind:])))
     given = [name.encode() for name in given_in(light.graph)]
     wanted = [info.name.encode() for info in light.graph.output]
-    columns = Columns(model[start:behind], nodes.starts, given, wanted)
+    serialized = model[start:behind]
+    columns = Columns(serialized, nodes.starts, given, wanted)
     inputs, outputs = columns.read(_INPUT, many=True), columns.read(_OUTPUT, many=True)
     columns.read(_NAME)
     operators = columns.read(_OPERATOR)
@@ -124,13 +125,11 @@ def _read(model: bytes, prefix: int, start: int, end: int, nodes: Nodes) -> Outl
     plain[operators.node] = True
     # Of text that is not ASCII only protobuf tells whether it is any.
     plain &= (columns.at == columns.end) & columns.is_ascii()
-    others = b"".join(
-        model[start + nodes.starts[node] : start + columns.end[node]] for node in np.flatnonzero(~plain).tolist()
-    )
+    others = b"".join(serialized[nodes.starts[node] : columns.end[node]] for node in np.flatnonzero(~plain).tolist())
     found = wire.parse(GraphProto, others)
     if found.SerializeToString() != others or any(a.type in _MAY_BE_GRAPHS for n in found.node for a in n.attribute):
         return None
     in_order = b"" not in given and columns.are_in_order([columns.given, outputs], [inputs, columns.wanted])
     counts = columns.counted(operators.take(plain[operators.node]))
     by_name = Counter({name.decode("ascii"): count for name, count in counts.items()})
-    return Outline(light, model[start:behind], by_name, list(found.node), in_order)
+    return Outline(light, serialized, by_name, list(found.node), in_order)
