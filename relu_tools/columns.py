@@ -15,8 +15,9 @@ from relu_tools import wire
 _WORD = 8
 # What a word keeps of its first bytes, by how many they are.
 _KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], "<u8")
-# Bytes of a name; each word of the longest takes a step of its own.
+# Bytes of a name, and fields of a kind in a node: each word of the longest takes a step, and each field of the most.
 _LONGEST = 1024
+_MOST = 256
 _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
@@ -54,11 +55,13 @@ class Columns:
     def read(self, tag: int, *, many: bool = False) -> Column:
         """The string of each node of which the next field has that tag; those of all such fields if there are `many`.
 
-        Raises WireError where a length is not written as protobuf does.
+        Raises WireError where a length is not written as protobuf does, or where there are too many.
         """
         nodes = np.arange(len(self.at))
         found = []
         while nodes.size:
+            if len(found) > _MOST:
+                raise wire.WireError(f"a node has more than {_MOST} fields of a kind")
             at = self.at[nodes]
             has = (self._array[at] == tag) & (at < self.end[nodes])
             nodes = nodes[has]

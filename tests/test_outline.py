@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import time
 
 import hypothesis.strategies as st
 import onnx
@@ -70,6 +71,13 @@ def check_same(data: bytes) -> bool:
 @settings(max_examples=400, deadline=None)
 def test_it_is_what_protobuf_reads(model):
     assert check_same(model.SerializeToString()) or any(OVERLONG in (*n.input, *n.output) for n in model.graph.node)
+
+
+@pytest.mark.parametrize("count", [2, 100, 1_000_000])
+def test_a_node_of_many_inputs_takes_its_time(count):
+    data = model_of([NodeProto(op_type="Concat", input=["x"] * count, output=["a"])]).SerializeToString()
+    start = time.process_time()
+    assert check_same(data) == (count < 1000) and time.process_time() - start < 5
 
 
 def test_an_input_without_a_name_is_found():
