@@ -9,7 +9,8 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from relu_tools import magnitudes, schemas, signs
-from relu_tools.facts import Scope, free_names
+from relu_tools.facts import Scope
+from relu_tools.graphs import free_names
 from relu_tools.inlining import Instance
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
 

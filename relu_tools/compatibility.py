@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from relu_tools import external, opening, schemas, structure
-from relu_tools.facts import Model
 from relu_tools.findings import Finding, findings
 from relu_tools.legalize import Engine
 from relu_tools.loading import Objection, objections
+from relu_tools.model import Model
 from relu_tools.report import Change, Refusal, added, qualified
 from relu_tools.runtimes import Runtime, find
 

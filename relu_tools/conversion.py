@@ -15,10 +15,12 @@ from relu_tools import irversion, schemas, structure
 from relu_tools.bodies import DOMAIN as MICROSOFT
 from relu_tools.bodies import Bodies
 from relu_tools.census import census_of_outline
-from relu_tools.facts import Model, Scope, elements, free_names, graphs_in
+from relu_tools.facts import Scope
+from relu_tools.graphs import free_names, graphs_in
 from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine
 from relu_tools.lowering import Rewritten
+from relu_tools.model import Model, elements
 from relu_tools.modelfile import ModelFile
 from relu_tools.opening import AnyModel, count_nodes, engine_on, imported, opened, reader, targets_of
 from relu_tools.outline import Outline

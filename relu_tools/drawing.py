@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper, numpy_helper
 
-from relu_tools.facts import free_names
+from relu_tools.graphs import free_names
 from relu_tools.page import Html, element, join
 from relu_tools.report import qualified
 

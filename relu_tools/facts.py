@@ -7,24 +7,19 @@ questions need no more; shapes and the rest come from one run of ONNX's own infe
 from __future__ import annotations
 
 import functools
-import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, shape_inference
 
 from relu_tools import fold, ranks, schemas
-from relu_tools.bodies import Bodies
-from relu_tools.census import Census, census, told_type
+from relu_tools.census import told_type
+from relu_tools.graphs import subgraphs
+from relu_tools.model import SMALL, Model, elements, sized
 
-# More than this is a weight, which inference has no use for.
-SMALL = 1 << 10
 MOST_CALLS = 20
-
-_GRAPH, _GRAPHS = AttributeProto.GRAPH, AttributeProto.GRAPHS
 
 _CONSTANT_FIELDS = {
     "value_float": np.float32,
@@ -36,97 +31,6 @@ _CONSTANT_FIELDS = {
 }
 
 
-class Model:
-    """The model as it was given, with what holds for all of its graphs.
-
-    `read` gives a tensor with its data (weights may lie outside of the proto); `bodies` tell the types of what
-    operators give that no schema defines; `census` is that of the model where it is known already.
-    """
-
-    def __init__(
-        self,
-        proto: ModelProto,
-        opsets: Mapping[str, int],
-        read: Callable[[TensorProto], TensorProto],
-        census: Census | None = None,
-    ):
-        self.proto, self.opsets, self.read = proto, dict(opsets), read
-        if census is not None:
-            self.census = census
-        self.functions = {(schemas.normal(f.domain), f.name, f.overload): f for f in proto.functions}
-        self.bodies = Bodies()
-        self._inferred: ModelProto | None = None
-        self.questions = 0  # that were asked about values, but for their element types
-        self.of_calls: dict[tuple, TypeProto | None] = {}  # what functions give for the types that they are given
-
-    @functools.cached_property
-    def census(self) -> Census:
-        return census(self.proto, self.opsets)
-
-    def inferred(self) -> ModelProto:
-        """The model after shape inference; as given where inference fails."""
-        if self._inferred is None:
-            from relu_tools.parts import infer
-
-            light = weightless(self.proto)
-            try:
-                self._inferred = infer(light)
-            except Exception:  # inference raises whatever the operator's own code raises; without it less is known
-                self._inferred = light
-        return self._inferred
-
-
-def weightless(model: ModelProto) -> ModelProto:
-    """A copy of a model without the data of its weights and without local functions' doc strings and the like.
-
-    The domain is written as schemas write it, so that inference finds them.
-    """
-    light = ModelProto()
-    light.ir_version = max(model.ir_version, 8)
-    seen = set()
-    for opset in model.opset_import:
-        if (domain := schemas.normal(opset.domain)) not in seen:
-            seen.add(domain)
-            light.opset_import.add(domain=domain, version=opset.version)
-    light.functions.extend(model.functions)
-    light.graph.node.extend(model.graph.node)
-    light.graph.input.extend(model.graph.input)
-    light.graph.output.extend(model.graph.output)
-    light.graph.value_info.extend(model.graph.value_info)
-    for info in (*light.graph.input, *light.graph.output, *light.graph.value_info):
-        if (clean := sized(info.type)) is not info.type:
-            info.type.CopyFrom(clean)
-    light.graph.name = model.graph.name or "graph"
-    light.graph.initializer.extend(_light_tensor(t) for t in model.graph.initializer)
-    light.graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    for node in light.graph.node:
-        if node.domain == "ai.onnx":
-            node.domain = ""
-    return light
-
-
-def sized(type_: TypeProto) -> TypeProto:
-    """A type without sizes below 0, by which some exporters mean one that is not known."""
-    if not any(dim.dim_value < 0 for dim in type_.tensor_type.shape.dim):
-        return type_
-    clean = TypeProto()
-    clean.CopyFrom(type_)
-    for dim in clean.tensor_type.shape.dim:
-        if dim.dim_value < 0:
-            dim.ClearField("dim_value")
-    return clean
-
-
-def _light_tensor(tensor: TensorProto) -> TensorProto:
-    if tensor.data_location != TensorProto.EXTERNAL and elements(tensor.dims) <= SMALL:
-        return tensor
-    light = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    # An external tensor need not show its data to inference.
-    light.data_location = TensorProto.EXTERNAL
-    light.external_data.add(key="location", value="none")
-    return light
-
-
 def _of_branch(node: NodeProto, place: int) -> TypeProto | None:
     """The type that the graphs of an If, Loop or Scan declare for an output of it, right but for its shape."""
     if node.op_type not in ("If", "Loop", "Scan"):
@@ -134,28 +38,6 @@ def _of_branch(node: NodeProto, place: int) -> TypeProto | None:
     place += node.op_type == "Loop"  # its graph begins with a condition
     graphs = [graph for _, _, graph in subgraphs(node) if place < len(graph.output)]
     return next((g.output[place].type for g in graphs if schemas.type_text(g.output[place].type) is not None), None)
-
-
-def elements(dims: Iterable[int]) -> int:
-    """How many elements a tensor of these dimensions holds."""
-    count = 1
-    for dim in dims:
-        count *= dim
-    return count
-
-
-def subgraphs(node: NodeProto) -> Iterable[tuple[int, int, GraphProto]]:
-    """The graphs that a node holds, each with the index of its attribute and its index in it."""
-    return _subgraphs(node) if node.attribute else ()
-
-
-def _subgraphs(node: NodeProto) -> Iterator[tuple[int, int, GraphProto]]:
-    for a, attribute in enumerate(node.attribute):
-        if attribute.type == AttributeProto.GRAPH:
-            yield a, 0, attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            for g, graph in enumerate(attribute.graphs):
-                yield a, g, graph
 
 
 class Scope:
@@ -647,113 +529,3 @@ def _rule(domain: str, op: str, opset: int, place: int) -> tuple[str | None, tup
 def _has_shape(proto: TypeProto) -> bool:
     """Whether a type says all that inference could; a type that is no tensor has no shape to tell."""
     return proto.tensor_type.HasField("shape") if proto.HasField("tensor_type") else bool(proto.WhichOneof("value"))
-
-
-def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, TypeProto]:
-    """The types of a Loop's or Scan's body inputs, by what the node feeds them, where the body leaves them out."""
-    if node.op_type not in ("Loop", "Scan"):
-        return {}
-    fed: list[TypeProto | None] = _scanned(node, len(graph.input), scope) if node.op_type == "Scan" else []
-    if node.op_type == "Loop":
-        known = [helper.make_tensor_type_proto(dtype, ()) for dtype in (TensorProto.INT64, TensorProto.BOOL)]
-        fed = [*known, *(shapeless(scope.type(name)) if name else None for name in node.input[2:])]
-    pairs = zip(graph.input, fed, strict=False)
-    return {info.name: type_ for info, type_ in pairs if type_ and not info.type.WhichOneof("value")}
-
-
-def _scanned(node: NodeProto, formals: int, scope: Scope) -> list[TypeProto | None]:
-    """What a turn of a Scan is fed: the states, whose shape never changes, and the scanned values without the axis."""
-    # A Scan of opset 8 has the lengths of the sequences as its first input, and scans a batch along axis 1.
-    batch = len(node.input) - formals
-    attributes = {a.name: a for a in node.attribute}
-    scanned = attributes["num_scan_inputs"].i
-    axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else [0] * scanned
-    gone = [[0] if batch else []] * (formals - scanned) + [[0, 1] if batch else [axis] for axis in axes]
-    fed = zip(node.input[batch:], gone, strict=False)
-    return [_without(scope.type(name), axes) if name else None for name, axes in fed]
-
-
-def _without(type_: TypeProto | None, axes: list[int]) -> TypeProto | None:
-    """A tensor's type without some axes."""
-    if type_ is None or not type_.tensor_type.HasField("shape"):
-        return type_
-    dims = type_.tensor_type.shape.dim
-    gone = {axis % len(dims) for axis in axes} if dims else set()
-    less = TypeProto()
-    less.tensor_type.elem_type = type_.tensor_type.elem_type
-    less.tensor_type.shape.SetInParent()
-    less.tensor_type.shape.dim.extend(dim for k, dim in enumerate(dims) if k not in gone)
-    return less
-
-
-def shapeless(type_: TypeProto | None) -> TypeProto | None:
-    """A type without the shape, which may change from one turn of a loop to the next."""
-    if type_ is None:
-        return None
-    bare = TypeProto()
-    bare.CopyFrom(type_)
-    bare.tensor_type.ClearField("shape") if bare.HasField("tensor_type") else None
-    return bare
-
-
-def graphs_in(graph: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto | onnx.FunctionProto]:
-    """A graph and all graphs nested in it."""
-    waiting = [graph]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        for node in current.node:
-            if attributes := node.attribute:
-                for attribute in attributes:
-                    kind = attribute.type
-                    if kind == _GRAPH:
-                        waiting.append(attribute.g)
-                    elif kind == _GRAPHS:
-                        waiting.extend(attribute.graphs)
-
-
-def names_in(model: ModelProto) -> Iterator[str]:
-    """The names of all values and nodes of a model's graphs and functions, those that only a type is told of too."""
-    for top in (model.graph, *model.functions):
-        for graph in graphs_in(top):
-            yield from (info.name for info in graph.value_info)
-            for node in graph.node:
-                yield node.name
-                yield from node.output
-                yield from node.input
-            if isinstance(graph, onnx.FunctionProto):
-                yield from graph.input
-            else:
-                yield from (i.name for i in graph.input)
-                yield from (t.name for t in graph.initializer)
-                yield from (t.values.name for t in graph.sparse_initializer)
-
-
-def uses(model: ModelProto) -> Counter[str]:
-    """How often each name is read, by nodes or as an output of a graph."""
-    count: Counter[str] = Counter()
-    for top in (model.graph, *model.functions):
-        for graph in graphs_in(top):
-            count.update(itertools.chain.from_iterable([node.input for node in graph.node]))
-            outputs = graph.output
-            count.update(outputs if isinstance(graph, onnx.FunctionProto) else (o.name for o in outputs))
-    return count
-
-
-def free_names(nodes: Iterable[NodeProto]) -> list[str]:
-    """The values that nodes read and do not make themselves, in order, those read in their subgraphs included."""
-    made: set[str] = set()
-    found: dict[str, None] = {}
-
-    def read(nodes: Iterable[NodeProto], made: set[str]) -> None:
-        for node in nodes:
-            found.update((name, None) for name in node.input if name and name not in made)
-            for _, _, graph in subgraphs(node):
-                inner = made | {i.name for i in graph.input} | {t.name for t in graph.initializer}
-                inner |= {t.values.name for t in graph.sparse_initializer}
-                read(graph.node, inner)
-                found.update((o.name, None) for o in graph.output if o.name not in inner)
-            made.update(node.output)
-
-    read(nodes, made)
-    return list(found)

@@ -9,8 +9,10 @@ from onnx import NodeProto, TensorProto
 
 from relu_tools import irversion, schemas
 from relu_tools.attribute_values import undefined_values
-from relu_tools.facts import Model, Scope, graphs_in
+from relu_tools.facts import Scope
+from relu_tools.graphs import graphs_in
 from relu_tools.loading import name_of, scopes, walk
+from relu_tools.model import Model
 from relu_tools.report import qualified
 
 # The IR version that brought an element type, after the notes on versions in onnx.proto; a newer onnx has more.

@@ -10,11 +10,12 @@ from onnx import NodeProto, TensorProto
 
 from relu_tools import adapters, casts, irversion, opening, schemas
 from relu_tools.bodies import Bodies
-from relu_tools.facts import Model, Scope
+from relu_tools.facts import Scope
 from relu_tools.inlining import Selection
 from relu_tools.legalize import Engine
 from relu_tools.loading import Loader, objections
 from relu_tools.lowering import NOTHING, WRITTEN
+from relu_tools.model import Model
 from relu_tools.report import Refusal, RefusedError, Step
 from relu_tools.runtimes import Runtime
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from relu_tools import irversion, schemas
-from relu_tools.facts import free_names
+from relu_tools.graphs import free_names
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
 
 

@@ -13,9 +13,11 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from relu_tools import adapters, schemas
 from relu_tools.bodies import Bodies
 from relu_tools.census import Answers
-from relu_tools.facts import Model, Scope, graphs_in, subgraphs
+from relu_tools.facts import Scope
+from relu_tools.graphs import graphs_in, subgraphs
 from relu_tools.inlining import Selection
 from relu_tools.lowering import NOTHING, Lowering, Opsets, Rewritten, Trace, birth, unborn
+from relu_tools.model import Model
 from relu_tools.report import Change, Refusal, RefusedError, Step
 from relu_tools.rewriting import first, prune
 

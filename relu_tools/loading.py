@@ -9,8 +9,11 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 
 from relu_tools import schemas
-from relu_tools.facts import Model, Scope, formal_types, subgraphs
+from relu_tools.facts import Scope
+from relu_tools.formals import formal_types
+from relu_tools.graphs import subgraphs
 from relu_tools.inlining import Instance, schema_body
+from relu_tools.model import Model
 from relu_tools.report import RefusedError, qualified
 from relu_tools.runtimes import Runtime
 

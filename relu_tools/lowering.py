@@ -20,8 +20,11 @@ from relu_tools.adapters import KEEP
 from relu_tools.bodies import Bodies
 from relu_tools.builder import Builder
 from relu_tools.census import Answers
-from relu_tools.facts import Model, Scope, formal_types, graphs_in, names_in, shapeless, subgraphs, uses
+from relu_tools.facts import Scope
+from relu_tools.formals import formal_types, shapeless
+from relu_tools.graphs import graphs_in, names_in, subgraphs, uses
 from relu_tools.inlining import Instance, Selection, function_key, schema_body
+from relu_tools.model import Model
 from relu_tools.repeating import Record, Rewriting, Rewritings, base_of
 from relu_tools.report import TELL_TYPE, Change, Refusal, RefusedError, Step, qualified
 from relu_tools.rewriting import inherit, leave_out_unused, rename, tell_shapes

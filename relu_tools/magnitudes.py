@@ -9,7 +9,8 @@ from onnx import NodeProto, numpy_helper
 from onnx import TensorProto as T
 
 from relu_tools import fold, schemas
-from relu_tools.facts import Scope, elements
+from relu_tools.facts import Scope
+from relu_tools.model import elements
 
 PLACES = 45
 """A tensor has no more than 2^45 elements: at 1 byte each these are 35 TB."""

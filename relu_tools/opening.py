@@ -14,10 +14,11 @@ from onnx import ModelProto, TensorProto
 
 from relu_tools import irversion, schemas
 from relu_tools.bodies import Bodies
-from relu_tools.facts import Model, graphs_in
+from relu_tools.graphs import graphs_in
 from relu_tools.inlining import Selection
 from relu_tools.legalize import Engine, legalize
 from relu_tools.lowering import NOTHING
+from relu_tools.model import Model
 from relu_tools.modelfile import ModelFile, open_model
 from relu_tools.report import ModelFileError
 

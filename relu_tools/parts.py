@@ -21,7 +21,7 @@ from onnx import (
 )
 
 from relu_tools import schemas
-from relu_tools.facts import free_names, graphs_in, subgraphs
+from relu_tools.graphs import free_names, graphs_in, subgraphs
 
 # Nodes that hold graphs or call functions, in one part.
 MOST = 256

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from onnx import NodeProto, TensorProto
 
-from relu_tools.facts import SMALL, Scope, elements, subgraphs
+from relu_tools.facts import Scope
+from relu_tools.graphs import subgraphs
+from relu_tools.model import SMALL, elements
 from relu_tools.rewriting import inherit
 
 Ask = Callable[[Scope, str], Any]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from onnx import FunctionProto, GraphProto, NodeProto
 
 from relu_tools.builder import Builder
-from relu_tools.facts import Scope, free_names, graphs_in, subgraphs, uses
+from relu_tools.facts import Scope
+from relu_tools.graphs import free_names, graphs_in, subgraphs, uses
 
 if TYPE_CHECKING:
     from relu_tools.legalize import Engine

@@ -16,7 +16,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 
 from relu_tools import external, schemas, wire
 from relu_tools.census import Census, given_in, tensors_in
-from relu_tools.facts import subgraphs
+from relu_tools.graphs import subgraphs
 from relu_tools.modelfile import ModelFile
 from relu_tools.report import ModelFileError, qualified
 

@@ -12,7 +12,7 @@ import onnx
 from relu_tools import drawing, plot, present
 from relu_tools.compare import Figures
 from relu_tools.drawing import draw
-from relu_tools.facts import free_names
+from relu_tools.graphs import free_names
 from relu_tools.inputs import described_type
 from relu_tools.locating import common_values
 from relu_tools.page import Html, badge, details, element, escape, facts, join, page, scroll, section, table

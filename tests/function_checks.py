@@ -21,7 +21,7 @@ from onnx.reference import ReferenceEvaluator
 import relu_tools
 from relu_tools import irversion, schemas
 from relu_tools.compare import is_float
-from relu_tools.facts import graphs_in
+from relu_tools.graphs import graphs_in
 from relu_tools.runners import CannotRun, judges
 
 # In units of the type's epsilon, of the element or the output's typical one: for types of 32 bits and more, and others.

@@ -14,7 +14,7 @@ from onnx import helper
 
 import relu_tools
 from relu_tools import ConversionError
-from relu_tools.facts import graphs_in
+from relu_tools.graphs import graphs_in
 
 X = np.array([-2, 0.5, 3], np.float32)
 SIX = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -10,7 +10,9 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, helper, shape_inference
 
 import relu_tools
-from relu_tools import facts, parts
+from relu_tools import parts
+from relu_tools.graphs import subgraphs
+from relu_tools.model import weightless
 
 FLOAT = TensorProto.FLOAT
 
@@ -71,7 +73,7 @@ def types(graph: GraphProto, path: str = "") -> dict[str, TypeProto]:
     """The types of all values of a graph and of those within it."""
     found = {path + info.name: info.type for info in (*graph.value_info, *graph.output, *graph.input)}
     for k, node in enumerate(graph.node):
-        for attribute, number, inner in facts.subgraphs(node):
+        for attribute, number, inner in subgraphs(node):
             found |= types(inner, f"{path}{k}.{attribute}.{number}/")
     return found
 
@@ -91,7 +93,7 @@ def by_first_use(found: dict[str, TypeProto]) -> dict[str, str]:
 @pytest.mark.parametrize("size", [1, 2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_tell_what_the_whole_does(kind, size):
-    model = facts.weightless(onnx.parser.parse_model(KINDS[kind]))
+    model = weightless(onnx.parser.parse_model(KINDS[kind]))
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     told = parts._Parts(model, functions).inferred(list(range(0, len(model.graph.node), size)))
     whole = shape_inference.infer_shapes(model, data_prop=True)

@@ -8,7 +8,7 @@ from onnx import ModelProto, helper
 
 import relu_tools
 from relu_tools import adapters, lowering, repeating
-from relu_tools.facts import Model
+from relu_tools.model import Model
 
 HEAD = '<ir_version: 9, opset_import: ["" : 20, "own" : 1]>'
 

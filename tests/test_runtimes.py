@@ -17,8 +17,8 @@ from test_onnx_cases import cases
 import relu_tools
 from relu_tools import opening, runtimes, schemas
 from relu_tools.cli import main
-from relu_tools.facts import Model
 from relu_tools.loading import objections
+from relu_tools.model import Model
 from relu_tools.runtimes import RuntimeDataError, capture
 
 NPU = """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import relu_tools
 from relu_tools import ConversionError, schemas
-from relu_tools.facts import graphs_in
+from relu_tools.graphs import graphs_in
 
 EACH = pytest.mark.parametrize("version", VERSIONS, ids=lambda v: f"{v.op}-{v.since}")
 OPSET = 22

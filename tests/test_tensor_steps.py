@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 
 import relu_tools
 from relu_tools import ConversionError, magnitudes
-from relu_tools.facts import Model, Scope
+from relu_tools.facts import Scope
+from relu_tools.model import Model
 from relu_tools.signs import nonnegative
 
 NUMPY = {T.FLOAT: np.float32, T.INT64: np.int64, T.INT32: np.int32, T.UINT8: np.uint8, T.BOOL: np.bool_}

@@ -15,7 +15,7 @@ from onnxscript.values import Op, Opset, TracedOnnxFunction
 from relu_tools import schemas
 from relu_tools.bodies import DOMAIN
 from relu_tools.builder import Builder
-from relu_tools.facts import free_names
+from relu_tools.graphs import free_names
 from relu_tools.report import RefusedError
 
 MICROSOFT = Opset(DOMAIN, 1)
