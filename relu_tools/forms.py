@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import inputs, wire
+from . import external, inputs, wire
 from .attribute_values import counted_from_the_back, undefined_values
 from .compare import DIFFERENT, NOT_VERIFIED
 from .modelfile import open_model
@@ -101,8 +101,7 @@ def load_form(path: Path, attributes: dict[str, onnx.AttributeProto]) -> Form:
     if not model.HasField("graph"):
         raise wire.WireError("it holds no graph")
     bind(model, attributes)
-    external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
-    by_path = external or large
+    by_path = large or bool(external.external_tensors(model))
     own = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
     taken = {v.name: v.type for v in model.graph.input if v.name not in own}
     form = Form(model, str(path) if by_path else None, taken, [v.name for v in model.graph.output])

@@ -114,6 +114,8 @@ def _read(model: bytes, prefix: int, start: int, end: int, nodes: Nodes) -> Outl
     if any(tag == _NODE for tag, *_ in wire.fields(model, behind, end)):
         return None
     light = wire.parse(ModelProto, b"".join((model[:prefix], wire.encode(end - behind), model[behind:])))
+    if external.external_tensors(light):
+        return None
     given = [name.encode() for name in given_in(light.graph)]
     wanted = [info.name.encode() for info in light.graph.output]
     serialized = model[start:behind]

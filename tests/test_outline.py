@@ -80,6 +80,18 @@ def test_a_node_of_many_inputs_takes_its_time(count):
     assert check_same(data) == (count < 1000) and time.process_time() - start < 5
 
 
+def test_external_data_is_found_however_it_is_spelled():
+    model = model_of([helper.make_node("Add", ["x", "w"], ["a"])])
+    weight = model.graph.initializer[0]
+    weight.ClearField("float_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    data = model.SerializeToString()
+    # A length may take more bytes than it needs.
+    data = data.replace(b"\x0a\x08location\x12\x05w.bin", b"\x0a\x88\x00location\x12\x04w.bi")
+    assert ModelProto.FromString(data).graph.initializer[0].external_data[0].value == "w.bi" and outline(data) is None
+
+
 def test_an_input_without_a_name_is_found():
     model = model_of([helper.make_node("Relu", ["x"], ["a"])])
     model.graph.input.add().CopyFrom(helper.make_tensor_value_info("", TensorProto.FLOAT, ["N"]))

@@ -14,7 +14,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
-from relu_tools import judging, runners
+from relu_tools import external, judging, runners
 from relu_tools.attribute_values import undefined_values
 from relu_tools.compare import BIT_EXACT, DIFFERENT, NOT_VERIFIED, WITHIN_ROUNDING, Bound, Figures, compare, ulps
 from relu_tools.report import ModelFileError
@@ -197,6 +197,36 @@ def test_external_data(tmp_path: Path) -> None:
         copy = onnx.ModelProto.FromString(model.SerializeToString())
         onnx.save(copy, tmp_path / f"{name}.onnx", save_as_external_data=True, size_threshold=0, location=f"{name}.bin")
     assert verify(tmp_path / "a.onnx", tmp_path / "b.onnx").verdict == BIT_EXACT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[2] x) => (float[2] y) { k = Constant <value: tensor = float[2] {0, 0}> () y = Add (x, k) }",
+        "(float[2] x) => (float[2] y) { y = own.F (x) } "
+        '<domain: "own", opset_import: ["": 14]> F (a) => (b) '
+        "{ k = Constant <value: tensor = float[2] {0, 0}> () b = Add (a, k) }",
+        "(float[2] x) => (float[2] y) { c = Constant <value: tensor = bool {1}> () y = If (c) <"
+        "then_branch = t () => (float[2] a) <float[2] k = {0, 0}> { a = Add (x, k) }, "
+        "else_branch = e () => (float[2] b) { b = Identity (x) }> }",
+    ],
+    ids=["attribute", "function", "subgraph"],
+)
+def test_external_data_deep_inside_is_that_of_the_folder(text: str, tmp_path: Path, monkeypatch) -> None:
+    model = parsed(14, text, ', "own": 1')
+    for tensor in (t for t in external.tensors(model) if list(t.dims) == [2]):
+        for field in external.PAYLOADS:
+            tensor.ClearField(field)
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="data.bin")
+    for name, number in (("one", 1), ("two", 100), ("same", 1), ("here", 7)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "net.onnx").write_bytes(model.SerializeToString())
+        np.full(2, number, np.float32).tofile(tmp_path / name / "data.bin")
+    monkeypatch.chdir(tmp_path / "here")
+    paths = {name: tmp_path / name / "net.onnx" for name in ("one", "two", "same")}
+    assert verify(paths["one"], paths["two"]).verdict == DIFFERENT
+    assert verify(paths["one"], paths["same"]).verdict == BIT_EXACT
 
 
 def test_inputs_of_the_user() -> None:
