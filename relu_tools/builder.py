@@ -9,7 +9,7 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from relu_tools import magnitudes, schemas, signs
-from relu_tools.facts import Scope
+from relu_tools.facts import Dimensions, Scope
 from relu_tools.graphs import free_names
 from relu_tools.inlining import Instance
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
@@ -130,14 +130,17 @@ class Builder:
         whole.output.extend(ends.output)
         return whole
 
-    def given(self, graph: GraphProto) -> list[list[int | str | None] | None]:
+    def given(self, graph: GraphProto) -> list[Dimensions | None]:
         """The dimensions of a legalized graph's outputs; None for those whose rank is not known."""
         self.asked_more = True
         scope = Scope(self._scope.model, graph, self._targets, self._scope, None)
+        found = [scope.shape(info.name) for info in graph.output]
         for info in graph.output:
             if info.type.WhichOneof("value"):
-                scope.types.setdefault(info.name, info.type)
-        return [scope.shape(info.name) for info in graph.output]
+                scope.tell(info.name, info.type)
+        return [
+            _known(*shapes) for shapes in zip(found, (scope.shape(info.name) for info in graph.output), strict=True)
+        ]
 
     def splice(self, graph: GraphProto, *inputs: str) -> tuple[str, ...]:
         """Adds the nodes of a graph that is legal at the goal already, and gives what it makes of these inputs."""
@@ -258,7 +261,7 @@ class Builder:
         type_ = helper.make_tensor_type_proto(dtype, shape)
         self._about(lambda scope, name: scope.tell(name, type_), value)
 
-    def shape(self, value: str) -> list[int | str | None]:
+    def shape(self, value: str) -> Dimensions:
         """The dimensions, symbolic ones by name and unknown ones as None."""
         self.asked_more = True
         found = self.known_shape(value)
@@ -277,7 +280,7 @@ class Builder:
             raise RefusedError(f"the number of elements of '{vector}' is not known", TELL_SHAPE)
         return found
 
-    def known_shape(self, value: str) -> list[int | str | None] | None:
+    def known_shape(self, value: str) -> Dimensions | None:
         """The dimensions where the rank is known, None where it is not."""
         self.asked_more = True
         return self._about(Scope.shape, value)
@@ -339,6 +342,13 @@ def _say_places(scope: Scope, value: str) -> None:
 def _without_end(names: list[str]) -> list[str]:
     """The names up to the last one that is not ""."""
     return names[: max((k + 1 for k, name in enumerate(names) if name), default=0)]
+
+
+def _known(found: Dimensions | None, declared: Dimensions | None) -> Dimensions | None:
+    """The dimensions of a value of which its graph may declare less, or more, than its nodes tell."""
+    if found is None or declared is None or len(found) != len(declared):
+        return declared if found is None else found
+    return [a if isinstance(a, int) else b for a, b in zip(found, declared, strict=True)]
 
 
 def _attribute(name: str, value: Any, known: schemas.Attribute | None) -> AttributeProto:

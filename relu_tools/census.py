@@ -152,13 +152,13 @@ def _text(dtype: int) -> str | None:
 
 def told_type(node: NodeProto) -> int:
     """The element type that a node's attributes tell of its output; 0 where they do not."""
-    attributes = {a.name: a for a in node.attribute if not a.ref_attr_name}
+    attributes = {a.name: a for a in node.attribute}
     if node.op_type == "Cast" and "to" in attributes:
         to = attributes["to"]
         return to.i or dict(TensorProto.DataType.items()).get(to.s.decode("ascii", "replace").upper(), 0)
     if node.op_type in ("Constant", "ConstantOfShape"):
         if "value" in attributes:
-            return attributes["value"].t.data_type
+            return attributes["value"].t.data_type  # none where it refers to an attribute of a function
         for name, dtype in (("value_float", 1), ("value_int", 7), ("value_string", 8)):
             if name in attributes or f"{name}s" in attributes:
                 return dtype

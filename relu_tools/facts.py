@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -16,10 +16,14 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from relu_tools import fold, ranks, schemas
 from relu_tools.census import told_type
-from relu_tools.graphs import subgraphs
+from relu_tools.graphs import refers, subgraphs
 from relu_tools.model import SMALL, Model, elements, sized
 
 MOST_CALLS = 20
+
+_FLOAT = AttributeProto.FLOAT
+
+Dimensions: TypeAlias = "list[int | str | None]"
 
 _CONSTANT_FIELDS = {
     "value_float": np.float32,
@@ -242,7 +246,7 @@ class Scope:
         self.types[name] = type_
         self._texts[name] = schemas.type_text(type_)
 
-    def shape(self, name: str) -> list[int | str | None] | None:
+    def shape(self, name: str) -> Dimensions | None:
         """A tensor's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
         proto = self.type(name)
         if proto is None or not proto.tensor_type.HasField("shape"):
@@ -357,6 +361,8 @@ class Scope:
         bodied = version is None and (domain, node.op_type) in self.model.bodies
         if version is None and function is None and not bodied:
             return None
+        if version is not None and _waits_for_attribute(node):
+            return _but_for_attribute(node)
         self.types[name] = None  # an unknown that a cycle would come back to
         self._ask_earlier(node)
         if bodied:
@@ -471,7 +477,7 @@ class Scope:
             return constant_of(node, self.model.read)
         if node.op_type in ("Shape", "Size"):
             shape = self.shape(node.input[0])
-            if shape is None or not all(isinstance(dim, int) for dim in shape):
+            if shape is None or not all(isinstance(dim, int) for dim in shape) or refers(node):
                 return None
             start, end = (next((a.i for a in node.attribute if a.name == key), None) for key in ("start", "end"))
             value = np.array(shape[start:end] if node.op_type == "Shape" else elements(shape), np.int64)  # type: ignore[arg-type]
@@ -524,6 +530,20 @@ def _rule(domain: str, op: str, opset: int, place: int) -> tuple[str | None, tup
     if len(formal.types) == 1:
         return next(iter(formal.types)), ()
     return None, tuple(k for k, p in enumerate(version.inputs) if p.var == formal.var and p.homogeneous)
+
+
+def _waits_for_attribute(node: NodeProto) -> bool:
+    """Whether a node's types may depend on an attribute of the function around it, which inference takes for 0."""
+    # No shape but that of a first Upsample depends on a single float.
+    return any(a.ref_attr_name and (a.type != _FLOAT or node.op_type == "Upsample") for a in node.attribute)
+
+
+def _but_for_attribute(node: NodeProto) -> TypeProto | None:
+    """What is known of the output of a node whatever the attribute is that it waits for."""
+    if node.op_type == "Shape":
+        return helper.make_tensor_type_proto(TensorProto.INT64, [None])
+    dtype = told_type(node) if node.op_type == "Constant" else 0
+    return helper.make_tensor_type_proto(dtype, [None] * node.attribute[0].name.endswith("s")) if dtype else None
 
 
 def _has_shape(proto: TypeProto) -> bool:

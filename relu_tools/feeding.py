@@ -80,12 +80,12 @@ def _turning_points(*models: onnx.ModelProto) -> list[float]:
     found: dict[float, None] = {}
     for model in models:
         opset = default_opset(model)
-        tensors = {t.name: t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL}
+        tensors = {t.name: t for t in model.graph.initializer}
         scales = set()
         for node in all_nodes(model):
             for attribute in node.attribute:
                 found.update(dict.fromkeys([attribute.f] if attribute.type == attribute.FLOAT else attribute.floats))
-                if attribute.type == attribute.TENSOR:
+                if attribute.HasField("t"):  # else it refers to an attribute of a function
                     tensors[node.output[0]] = attribute.t
             if not node.domain and onnx.defs.has(node.op_type, opset):
                 defaults = [a.default_value for a in onnx.defs.get_schema(node.op_type, opset).attributes.values()]
@@ -93,7 +93,8 @@ def _turning_points(*models: onnx.ModelProto) -> list[float]:
             if node.op_type in ("Div", "QuantizeLinear") and len(node.input) > 1:
                 scales.add(node.input[1])
         for name, tensor in tensors.items():
-            if np.prod(tensor.dims, dtype=np.int64) <= 32 and tensor.data_type != onnx.TensorProto.STRING:
+            small = np.prod(tensor.dims, dtype=np.int64) <= 32 and tensor.data_type != onnx.TensorProto.STRING
+            if small and tensor.data_location != onnx.TensorProto.EXTERNAL:
                 values = onnx.numpy_helper.to_array(tensor).ravel()
                 if values.dtype.kind != "c":
                     numbers = values.astype(np.float64).tolist()

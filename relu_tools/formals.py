@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 
+from relu_tools.graphs import refers
+
 if TYPE_CHECKING:
     from relu_tools.facts import Scope
 
 
 def formal_types(node: NodeProto, graph: GraphProto, scope: Scope) -> dict[str, TypeProto]:
     """The types of a Loop's or Scan's body inputs, by what the node feeds them, where the body leaves them out."""
-    if node.op_type not in ("Loop", "Scan"):
+    if node.op_type not in ("Loop", "Scan") or refers(node):
         return {}
     fed: list[TypeProto | None] = _scanned(node, len(graph.input), scope) if node.op_type == "Scan" else []
     if node.op_type == "Loop":

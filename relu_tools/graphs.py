@@ -25,6 +25,11 @@ def _subgraphs(node: NodeProto) -> Iterator[tuple[int, int, GraphProto]]:
                 yield a, g, graph
 
 
+def refers(node: NodeProto) -> bool:
+    """Whether a node has an attribute that refers to one of the function around it."""
+    return bool(node.attribute) and any(attribute.ref_attr_name for attribute in node.attribute)
+
+
 def graphs_in(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
     """A graph and all graphs nested in it."""
     waiting = [graph]

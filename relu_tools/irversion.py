@@ -14,6 +14,8 @@ OLDEST = 3
 """The first IR version with opset imports."""
 FUNCTIONS = 8
 """The first IR version that knows model-local functions."""
+OVERLOADS = 10
+"""The first IR version that tells functions of one name apart."""
 SPARSE = 6
 """The first IR version that came with sparse initializers in a released operator set (opset 11)."""
 PRIVATE_INITIALIZERS = 4

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from relu_tools import adapters, schemas
+from relu_tools import adapters, irversion, schemas
 from relu_tools.bodies import Bodies
 from relu_tools.census import Answers
 from relu_tools.facts import Scope
 from relu_tools.graphs import graphs_in, subgraphs
-from relu_tools.inlining import Selection
+from relu_tools.inlining import Selection, function_key
 from relu_tools.lowering import NOTHING, Lowering, Opsets, Rewritten, Trace, birth, unborn
 from relu_tools.model import Model
 from relu_tools.report import Change, Refusal, RefusedError, Step
@@ -293,6 +293,8 @@ def legalize(
 ) -> Engine:
     """Brings `work`, a copy of the original, to the targets in place; the engine tells what was done and refused."""
     also: set[tuple] = set()
+    if ir_version < irversion.OVERLOADS <= work.ir_version:
+        also.update(function_key(function) for function in work.functions if function.overload)
     pristine = None
     while True:
         if work.functions and pristine is None and not inline_all:

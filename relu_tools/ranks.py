@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import NodeProto, helper
 
+from relu_tools.graphs import refers
+
 SAME_RANK = frozenset(
     # Elementwise, and those that only change sizes.
     "Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Conv "
@@ -21,6 +23,8 @@ BROADCAST = frozenset(
     "Xor".split()
 )
 
+FIXED = {"Flatten": 2, "Gemm": 2, "NonZero": 2, "Range": 1, "Shape": 1}
+
 OF_ALL_OUTPUTS = frozenset("Dropout MaxPool Split TopK".split())
 """Operators of which each output has the rank of the first."""
 
@@ -29,7 +33,12 @@ Ask = Callable[[str], int | None]
 
 def rank_of(node: NodeProto, rank: Ask, length: Ask) -> int | None:
     """The rank of a node's outputs, from the ranks of its inputs and the lengths of those that are vectors."""
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
+    if node.op_type in FIXED:
+        return FIXED[node.op_type]
+    if refers(node):
+        # What the attribute will be does not matter to these.
+        return rank(node.input[0]) if node.op_type in SAME_RANK or node.op_type == "Transpose" else None
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Transpose" and "perm" in attributes:
         return len(attributes["perm"])
     if node.op_type == "Reshape":
@@ -38,10 +47,6 @@ def rank_of(node: NodeProto, rank: Ask, length: Ask) -> int | None:
         target = length(node.input[-1])
         own = rank(node.input[0]) if node.op_type == "Expand" else 0
         return None if target is None or own is None else max(target, own)
-    if node.op_type in ("Range", "Shape"):
-        return 1
-    if node.op_type in ("Flatten", "NonZero"):
-        return 2
     if node.op_type in SAME_RANK or node.op_type == "Transpose":
         return rank(node.input[0])
     if node.op_type in BROADCAST or node.op_type == "MatMul":
@@ -77,7 +82,9 @@ def _reduced(node: NodeProto, attributes: dict, rank: Ask, length: Ask) -> int |
 
 def length_of(node: NodeProto, rank: Ask, length: Ask, constant: Callable[[str], np.ndarray | None]) -> int | None:
     """How many elements a vector has that a node makes: the arithmetic on shapes that exporters write."""
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
+    if refers(node):
+        return None
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Shape":
         own = rank(node.input[0])
         return None if own is None else len(range(own)[attributes.get("start", 0) : attributes.get("end")])

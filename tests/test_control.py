@@ -99,6 +99,22 @@ def test_branches_of_unlike_rank(condition):
     assert all(len(a.g.output) == 4 for a in branching.attribute)
 
 
+@pytest.mark.parametrize("declared", ["float[2, 3]", "float[A, 3]", "float[]"])
+@pytest.mark.parametrize("target", [10, 8])
+def test_branches_of_other_sizes_are_found_however_they_are_declared(declared, target):
+    other = declared.replace("2", "4")
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 7, opset_import: ["": 13]> g (float[2, 3] x, bool c) => (float[K, 3] y) {{
+        y = If (c) <then_branch = t () => ({other} a) {{ a = Concat <axis = 0> (x, x) }},
+                    else_branch = e () => ({declared} b) {{ b = Identity (x) }}> }}"""
+    )
+    if declared == "float[]":
+        for attribute in model.graph.node[0].attribute:
+            attribute.g.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(relu_tools.ConversionError, match="both branches give one shape"):
+        relu_tools.convert(model, target)
+
+
 def test_the_type_of_a_nested_branch_is_found_in_it():
     """Nothing else tells it in a function; where it is not known, the function has to be inlined."""
     text = """

@@ -414,3 +414,86 @@ def test_two_calls_of_a_function_have_names_of_their_own():
     names = [node.name for node in result.graph.node if node.name]
     assert names == ["t/Neg", "y/Neg"]
     assert len({output for node in result.graph.node for output in node.output}) == 4
+
+
+PADDED = (
+    "k = Constant <value_ints = [1]> () r = ReduceSum <keepdims: int = @a> (x, k) v = Constant <value_float = 2.0> () "
+    "p = Constant <value_ints = [1, 1]> () z = Constant <value_ints = [0]> () y = Pad (r, p, v, z)"
+)
+# Bodies that refer to an attribute of their function: opset, target, body, and what the function is called with.
+REFERRED = {
+    "axes of a reduction": (18, 17, "k = Constant <value_ints: ints = @a> () y = ReduceMax (x, k)", "a = [1]"),
+    "start of a shape": (
+        18,
+        17,
+        "s = Shape <start: int = @a> (x) m = Constant <value_ints = [3]> () k = Sub (s, m) y = ReduceMax (x, k)",
+        "a = 2",
+    ),
+    "end of a shape": (
+        18,
+        17,
+        "s = Shape <end: int = @a> (x) m = Constant <value_ints = [1]> () k = Sub (s, m) y = ReduceMax (x, k)",
+        "a = 1",
+    ),
+    "dimensions that are kept": (
+        21,
+        17,
+        PADDED,
+        "a = 1",
+    ),
+    "dimensions that are not kept": (
+        21,
+        17,
+        PADDED,
+        "a = 0",
+    ),
+    "the axis of a Gather": (
+        18,
+        17,
+        "k = Constant <value_ints = [0, 1]> () r = Gather <axis: int = @a> (x, k) "
+        "y, other = Split <axis = 2, num_outputs = 2> (r)",
+        "a = 2",
+    ),
+    "the element type of a fill": (
+        17,
+        15,
+        "s = Constant <value_ints = [2]> () p = ConstantOfShape <value: tensor = @a> (s) "
+        "t = CastLike (x, p) y = Cast <to = 1> (t)",
+        "a: tensor = int32[1] {-3}",
+    ),
+}
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize("case", REFERRED)
+def test_what_a_function_is_called_with_is_not_known_in_it(case, keep):
+    """Nor is it 0 or the default there, for which onnx's inference takes it."""
+    opset, target, body, call = REFERRED[case]
+    model = parse(
+        f'<ir_version: 8, opset_import: ["": {opset}, "own": 1]> g (float[2, 3, 4] x) => (float[A, B, C] y) '
+        f'{{ y = own.F <{call}> (x) }} <domain: "own", opset_import: ["": {opset}]> F <a> (x) => (y) {{ {body} }}'
+    )
+    x = (np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 7 % 5) / 3
+    (expected,) = run(model, x=x)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(1, ["N"] * expected.ndim))
+    for options in ({}, {"verify": "full"}):
+        result = relu_tools.convert(model, target, ir_version="keep" if keep else None, **options)
+        np.testing.assert_allclose(run(result.model, x=x)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", [22, 21, 20, 18, 15, 14])
+def test_overloads_go_where_nothing_tells_them_apart(target):
+    """Files of IR version 10 and later do."""
+    text = '<ir_version: 10, opset_import: ["": 22, "own": 1]> g (float[3] x) => (float[3] y) '
+    text += "{ t = own.F (x) y = own.F (t) }"
+    model = parse(text)
+    for overload, op, node in (("a", "Relu", model.graph.node[0]), ("b", "Neg", model.graph.node[1])):
+        body = helper.make_function(
+            "own", "F", ["x"], ["y"], [helper.make_node(op, ["x"], ["y"])], [helper.make_opsetid("", 22)]
+        )
+        body.overload = node.overload = overload
+        model.functions.append(body)
+    result = relu_tools.convert(model, target).model
+    assert (result.ir_version >= 10) == bool(result.functions)
+    np.testing.assert_array_equal(run(result)[0], -np.maximum(X, 0))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from relu_tools.adapters import KEEP, adapter, same
 from relu_tools.report import RefusedError
@@ -64,6 +64,24 @@ def _added(a: list[int | str | None], b: list[int | str | None]) -> tuple[Sequen
         if axes and _agree([1 if k in axes else next(rest) for k in range(len(many))], many):
             return (axes, (), len(many)) if few is a else ((), axes, len(many))
     raise RefusedError(f"before 11 both branches give one shape, here {a} and {b}")
+
+
+@adapter("Loop", 11, 1)
+def one_state(op, M, cond, *v_initial, body):
+    """11 takes a Loop that hands nothing on from turn to turn, 1 does not.
+
+    A value is handed on that nothing reads.
+    """
+    if v_initial or not op.outputs:
+        return KEEP
+
+    def turn(number, go_on, unused):
+        go_on, *items = op.splice(body, number, go_on)
+        return go_on, unused, *items
+
+    formals = [helper.make_tensor_type_proto(dtype, []) for dtype in (TensorProto.INT64, TensorProto.BOOL)]
+    graph = op.branch(turn, [*formals, formals[0]])
+    return op.Loop(M or None, cond or None, np.int64(0), body=graph, outputs=1 + len(op.outputs))[1:]
 
 
 # --- Scan ----------------------------------------------------------------------------------
