@@ -6,10 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from relu_tools import magnitudes, schemas, signs
-from relu_tools.facts import Dimensions, Scope
+from relu_tools.facts import Dimensions, Scope, dimensions
 from relu_tools.graphs import free_names
 from relu_tools.inlining import Instance
 from relu_tools.report import TELL_SHAPE, TELL_TYPE, RefusedError
@@ -134,13 +144,7 @@ class Builder:
         """The dimensions of a legalized graph's outputs; None for those whose rank is not known."""
         self.asked_more = True
         scope = Scope(self._scope.model, graph, self._targets, self._scope, None)
-        found = [scope.shape(info.name) for info in graph.output]
-        for info in graph.output:
-            if info.type.WhichOneof("value"):
-                scope.tell(info.name, info.type)
-        return [
-            _known(*shapes) for shapes in zip(found, (scope.shape(info.name) for info in graph.output), strict=True)
-        ]
+        return [_known(info, scope) for info in graph.output]
 
     def splice(self, graph: GraphProto, *inputs: str) -> tuple[str, ...]:
         """Adds the nodes of a graph that is legal at the goal already, and gives what it makes of these inputs."""
@@ -344,8 +348,12 @@ def _without_end(names: list[str]) -> list[str]:
     return names[: max((k + 1 for k, name in enumerate(names) if name), default=0)]
 
 
-def _known(found: Dimensions | None, declared: Dimensions | None) -> Dimensions | None:
-    """The dimensions of a value of which its graph may declare less, or more, than its nodes tell."""
+def _known(info: ValueInfoProto, scope: Scope) -> Dimensions | None:
+    """The dimensions of an output of a graph, which may declare less, or more, than its nodes tell."""
+    declared = dimensions(info.type)
+    if declared is not None and all(isinstance(size, int) for size in declared):
+        return declared
+    found = scope.shape(info.name)
     if found is None or declared is None or len(found) != len(declared):
         return declared if found is None else found
     return [a if isinstance(a, int) else b for a, b in zip(found, declared, strict=True)]

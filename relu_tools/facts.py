@@ -249,12 +249,10 @@ class Scope:
     def shape(self, name: str) -> Dimensions | None:
         """A tensor's dimensions, symbolic ones by name, unknown ones as None; None where the rank is not known."""
         proto = self.type(name)
-        if proto is None or not proto.tensor_type.HasField("shape"):
-            rank = self._rank(name)
-            return None if rank is None else [None] * rank
-        return [
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in proto.tensor_type.shape.dim
-        ]
+        told = dimensions(proto) if proto is not None else None
+        if told is not None or (rank := self._rank(name)) is None:
+            return told
+        return [None] * rank
 
     def _rank(self, name: str) -> int | None:
         """The rank of a value whose shape inference does not tell."""
@@ -503,6 +501,15 @@ class Scope:
                 fresh = [given for given in scope.producers[current][0].input if given and given not in seen]
                 seen.update(fresh)
                 waiting.extend(fresh)
+
+
+def dimensions(type_: TypeProto) -> Dimensions | None:
+    """What `Scope.shape` gives, as far as a type tells."""
+    if not type_.tensor_type.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in type_.tensor_type.shape.dim
+    ]
 
 
 def constant_of(node: NodeProto, read: Callable[[TensorProto], TensorProto]) -> TensorProto | None:

@@ -108,7 +108,8 @@ def test_a_constant_that_a_branch_of_an_inlined_function_still_reads_stays():
     assert run(after, x=np.zeros((2, 3), np.float32), c=np.array(True)).shape == (1, 2, 3)
 
 
-def test_a_loop_without_state_is_refused_where_one_is_asked_for():
+@pytest.mark.parametrize("turns", [0, 3])
+def test_a_loop_without_state_gets_one_where_one_is_asked_for(turns):
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Abs", ["x"], ["s"])],
         "body",
@@ -118,8 +119,10 @@ def test_a_loop_without_state_is_refused_where_one_is_asked_for():
     loop = helper.make_node("Loop", ["n", ""], ["y"], body=body)
     before = model([loop], [info("x", [2, 3]), info("n", [], 7)], [info("y", ["k", 2, 3])], 13)
     onnx.checker.check_model(relu_tools.convert_version(before, 11))
-    with pytest.raises(relu_tools.ConversionError, match="no fewer than 3 inputs"):
-        relu_tools.convert_version(before, 10)
+    after = relu_tools.convert_version(before, 10)
+    onnx.checker.check_model(after)
+    x = -np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(run(after, x=x, n=np.array(turns)), np.stack([np.abs(x)] * turns or [x])[:turns])
 
 
 @pytest.mark.parametrize("shape", [(0, 1, 2), ("N", "M", "K"), (2, 0, 3)])
