@@ -64,8 +64,10 @@ def _models_in(folder: Path, out_dir: str | None) -> Iterator[Path]:
             name for name in folders if name[0] != "." and os.path.realpath(os.path.join(root, name)) != left_out
         )
         for name in sorted(files):
-            if name[0] != "." and name.lower().endswith(ENDINGS):
-                yield Path(root, name)
+            path = Path(root, name)
+            # A pipe may never end.
+            if name[0] != "." and name.lower().endswith(ENDINGS) and path.is_file():
+                yield path
 
 
 def _same(one: str, other: Path) -> bool:

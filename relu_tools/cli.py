@@ -34,7 +34,8 @@ class _Commands(click.Group):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         with contextlib.suppress(ValueError):  # only the main thread may
-            signal.signal(signal.SIGTERM, _terminate)
+            for number in _STOPS:
+                signal.signal(number, _stop)
         try:
             status = super().main(*args, **{"prog_name": "relu-tools", **extra, "standalone_mode": False})
         except click.Abort:
@@ -55,8 +56,15 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
-def _terminate(number: int, _: object) -> None:
-    """Ends as an exception does, which removes what is half written."""
+_STOPS = signal.SIGINT, signal.SIGTERM
+
+
+def _stop(number: int, _: object) -> None:
+    """Ends as an exception does, which removes what is half written, and which no second signal may cut short."""
+    for each in _STOPS:
+        signal.signal(each, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)
 
 

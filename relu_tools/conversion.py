@@ -21,10 +21,10 @@ from relu_tools.inlining import Selection, names
 from relu_tools.legalize import Engine
 from relu_tools.lowering import Rewritten
 from relu_tools.model import Model, elements
-from relu_tools.modelfile import ModelFile
+from relu_tools.modelfile import LIMIT, ModelFile
 from relu_tools.opening import AnyModel, count_nodes, engine_on, imported, opened, reader, targets_of
 from relu_tools.outline import Outline
-from relu_tools.report import ConversionError, Refusal, Report, qualified
+from relu_tools.report import ConversionError, ModelFileError, Refusal, Report, qualified
 from relu_tools.writing import write_model
 
 if TYPE_CHECKING:
@@ -307,7 +307,13 @@ def _set_ir_version(work: ModelProto, ir_version: int, file: ModelFile) -> None:
 def _dense(sparse: onnx.SparseTensorProto, file: ModelFile) -> TensorProto:
     values = numpy_helper.to_array(file.tensor(sparse.values))
     indices = numpy_helper.to_array(file.tensor(sparse.indices))
-    dense = np.zeros(elements(sparse.dims), values.dtype)
+    name, size = sparse.values.name, elements(sparse.dims)
+    if size * values.itemsize >= LIMIT:
+        raise ModelFileError(f"sparse tensor '{name}' takes {size * values.itemsize} bytes when it is made dense")
+    bounds = np.array(sparse.dims if indices.ndim == 2 else [size])
+    if ((indices.reshape(-1, len(bounds)) < 0) | (indices.reshape(-1, len(bounds)) >= bounds)).any():
+        raise ModelFileError(f"sparse tensor '{name}' has an index outside of its shape")
+    dense = np.full(size, "" if values.dtype == object else 0, values.dtype)
     flat = np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims)) if indices.ndim == 2 else indices
     dense[flat] = values
     return numpy_helper.from_array(dense.reshape(tuple(sparse.dims)), sparse.values.name)

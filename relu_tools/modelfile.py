@@ -155,7 +155,8 @@ def open_model(source: str | os.PathLike[str] | BinaryIO, *, base: Path | None =
             stream = _open_path(path)
         else:
             stream = _open_stream(sys.stdin.buffer if isinstance(source, (str, os.PathLike)) else source)
-        opened = Source(stream, path)
+        # What came through a pipe is in a file without a name.
+        opened = Source(stream, path if path is not None and path.is_file() else None)
         if ending in textformats.FORMATS:
             content = textformats.from_text(Part(opened, 0, opened.size).read().decode("utf-8"), ending)
             origin = Origin(opened, ending, _serialize(content))

@@ -108,7 +108,8 @@ def engine_on(
     ir_after = irversion.chosen(model.ir_version, goal if moves else None, ir_version)
     work = ModelProto()
     work.CopyFrom(model)
-    old_reader = bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
+    changes = moves or ir_after != model.ir_version
+    old_reader = changes and bool(model.functions) and ir_after < irversion.FUNCTIONS and ir_version != "keep"
     return legalize(
         original,
         work,

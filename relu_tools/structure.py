@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from relu_tools import external, schemas, wire
 from relu_tools.census import Census, given_in, tensors_in
@@ -37,6 +37,7 @@ _FIELDS = {
     AttributeProto.SPARSE_TENSORS: "sparse_tensors",
     AttributeProto.TYPE_PROTOS: "type_protos",
 }
+_MESSAGES = (AttributeProto.TENSOR, AttributeProto.GRAPH, AttributeProto.SPARSE_TENSOR, AttributeProto.TYPE_PROTO)
 _TYPED: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 1),
     TensorProto.COMPLEX64: ("float_data", 2),
@@ -59,8 +60,7 @@ def check(file: ModelFile, opsets: Mapping[str, int], census: Census) -> str:
     Raises ModelFileError with the first thing that is wrong with one that is not.
     """
     try:
-        for tensor in file.top.graph.initializer:
-            _check_tensor(tensor, file)
+        _check_stored(file.top.graph, file)
         whole = _Check(file)
         if census.in_order and all(op for _, op in census.counts) and not file.top.functions:
             _check_given(file.top.graph)
@@ -110,8 +110,7 @@ class _Check:
         if len(outer) > _READ:
             _lift_depth()
         if isinstance(graph, GraphProto) and outer:
-            for tensor in graph.initializer:
-                _check_tensor(tensor, self.file)
+            _check_stored(graph, self.file)
         _check_given(graph)
         given = set(given_in(graph))
         makers: dict[str, int] = {}
@@ -169,8 +168,12 @@ class _Check:
         # A value of zero need not be written.
         if held and held != {_FIELDS[attribute.type]}:
             raise _Malformed(f"{what} holds a value of another type than it says")
+        if not held and attribute.type in _MESSAGES and not attribute.ref_attr_name:
+            raise _Malformed(f"{what} holds no value")
         for tensor in external.tensors(attribute.t) if attribute.HasField("t") else attribute.tensors:
             _check_tensor(tensor, self.file)
+        for sparse in [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else attribute.sparse_tensors:
+            _check_sparse(sparse, self.file)
 
 
 def _check_given(graph: GraphProto | FunctionProto) -> None:
@@ -206,6 +209,27 @@ def _in_cycle(reads: list[set[int]]) -> int | None:
             if not missing[reader]:
                 ready.append(reader)
     return next((index for index, count in enumerate(missing) if count), None)
+
+
+def _check_stored(graph: GraphProto, file: ModelFile) -> None:
+    for tensor in graph.initializer:
+        _check_tensor(tensor, file)
+    for sparse in graph.sparse_initializer:
+        _check_sparse(sparse, file)
+
+
+def _check_sparse(sparse: SparseTensorProto, file: ModelFile) -> None:
+    """Whether there is a place in the shape for each value; which it is is looked at where it is read."""
+    what = f"sparse tensor '{sparse.values.name}'"
+    if min(sparse.dims, default=0) < 0:
+        raise _Malformed(f"{what} has a size below 0")
+    for tensor in (sparse.values, sparse.indices):
+        _check_tensor(tensor, file)
+    count = list(sparse.values.dims)
+    if len(count) != 1 or list(sparse.indices.dims) not in (count, [*count, len(sparse.dims)]):
+        raise _Malformed(f"{what} has not as many indices as values")
+    if sparse.indices.data_type != TensorProto.INT64:
+        raise _Malformed(f"{what} has indices that are no int64")
 
 
 def _check_tensor(tensor: TensorProto, file: ModelFile) -> None:

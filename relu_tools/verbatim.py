@@ -23,7 +23,8 @@ class Verbatim:
 
     def __init__(self, original: bytes, canonical: bytes):
         self._original = original
-        self._found: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        # Messages of two kinds may look alike to protobuf.
+        self._found: defaultdict[tuple[str, bytes], list[tuple[int, int]]] = defaultdict(list)
         self._sizes: set[int] = set()
         if original != canonical:
             root = onnx.ModelProto.DESCRIPTOR
@@ -50,7 +51,7 @@ class Verbatim:
             for (start, end), (at, stop) in zip(places, others[number], strict=True):
                 content = canonical[at:stop]
                 if self._original[start:end] != content:
-                    self._found[_key(content)].append((start, end))
+                    self._found[_key(inner, content)].append((start, end))
                     self._sizes.add(len(content))
                     self._compare((start, end), canonical, (at, stop), inner)
 
@@ -58,13 +59,14 @@ class Verbatim:
         pieces = []
         kept = position
         for number, prefix, start, stop in _messages(data, position, end, kind):
-            places = left.get(_key(data[start:stop])) if stop - start in self._sizes else None
+            inner = wire.message_fields(kind)[number]
+            places = left.get(_key(inner, data[start:stop])) if stop - start in self._sizes else None
             if places:
                 # One that the model holds more often than the file did looks like the last of them.
                 a, b = places.popleft() if len(places) > 1 else places[0]
                 content = self._original[a:b]
             else:
-                content = self._restored(data, start, stop, wire.message_fields(kind)[number], left)
+                content = self._restored(data, start, stop, inner, left)
                 if content == data[start:stop]:
                     continue
             pieces += [data[kept:prefix], wire.encode(len(content)), content]
@@ -72,10 +74,10 @@ class Verbatim:
         return b"".join([*pieces, data[kept:end]])
 
 
-def _key(content: bytes) -> bytes:
+def _key(kind: Any, content: bytes) -> tuple[str, bytes]:
     import hashlib  # Few files need it, and it takes OpenSSL along.
 
-    return hashlib.sha256(content).digest()
+    return kind.full_name, hashlib.sha256(content).digest()
 
 
 def _messages(data: bytes, position: int, end: int, kind: Any) -> Iterator[_Field]:

@@ -284,6 +284,35 @@ def test_an_interrupt_ends_it_and_leaves_no_stray_files(tmp_path):
     assert 0 < len(left) < 2000 and all(opset(tmp_path / "out" / name) == 13 for name in left)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_cuts_nothing_short(tmp_path, ending):
+    for k in range(2000):
+        net(tmp_path / f"m/{k}.onnx")
+    command = [sys.executable, "-m", "relu_tools", "convert", "m", "--opset", "13", "--out-dir", "out", "-j", "2"]
+    process = subprocess.Popen(
+        [*command, "--verify", "off"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    process.stdout.readline()
+    for _ in range(20):
+        process.send_signal(ending)
+        time.sleep(0.01)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + ending and b"Traceback" not in said
+    assert all(opset(tmp_path / "out" / name) == 13 for name in files(tmp_path / "out"))
+
+
+def test_a_pipe_in_a_folder_is_no_model(nets, tmp_path):
+    os.mkfifo(nets / "pipe.onnx")
+    result = run("convert", nets, "--opset", 13, "--out-dir", tmp_path / "out", "-j", 1)
+    assert "pipe.onnx" not in result.stdout + result.stderr and files(tmp_path / "out")
+
+
 def test_a_bar_is_shown_on_a_terminal_only(tmp_path):
     for k in range(3):
         net(tmp_path / f"m/{k}.onnx")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -345,6 +346,35 @@ def test_an_unusual_spelling_stays(tmp_path, spelling):
     assert ModelProto.FromString(data) == model
     result = written(data, tmp_path, 13)
     assert other in result and ModelProto.FromString(result).graph.initializer == model.graph.initializer
+
+
+def test_what_looks_like_a_message_of_another_kind_keeps_its_own_bytes(tmp_path):
+    """A type told in two pieces is, to protobuf, the same bytes as a shape of one dimension of size 1."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return wire.encode(number << 3 | 2) + wire.encode(len(content)) + content
+
+    pieces = field(1, b"\x08\x01") * 2
+    model = onnx.parser.parse_model(
+        '<ir_version: 7, opset_import: ["": 14]> g (float[1] b) => (float[N] y, float[1] z) '
+        "{ y = HardSwish (a) z = Relu (b) }"
+    )
+    graph = model.graph.SerializeToString() + field(11, field(1, b"a") + field(2, pieces))
+    model.ClearField("graph")
+    result = written(model.SerializeToString() + field(7, graph), tmp_path, 13)
+    inputs = {info.name: info.type for info in ModelProto.FromString(result).graph.input}
+    assert [dim.dim_value for dim in inputs["b"].tensor_type.shape.dim] == [1]
+    assert inputs["a"].tensor_type.elem_type == 1 and pieces in result
+
+
+def test_a_model_that_breaks_the_rules_of_its_ir_version_is_left_at_its_own_opset():
+    model = onnx.parser.parse_model(
+        '<ir_version: 7, opset_import: ["": 14, "own": 1]> g (float[N] x) => (float[N] y) { y = own.F (x) }'
+        '<domain: "own", opset_import: ["": 14]> F (a) => (b) { b = Relu (a) }'
+        '<domain: "own", opset_import: ["": 14]> Unused (a) => (b) { b = Abs (a) }'
+    )
+    assert relu_tools.convert(model, 14).model == model
+    assert not relu_tools.convert(model, 13).model.functions
 
 
 def test_weights_of_a_scrambled_file_are_found(tmp_path):

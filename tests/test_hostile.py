@@ -78,8 +78,23 @@ def kind_99() -> AttributeProto:
     return AttributeProto.FromString(AttributeProto(name="axis", i=1).SerializeToString() + b"\xa0\x01\x63")
 
 
+def stored(kind: int, values, indices, kind_of_indices: int = INT64, dims=(4, 2)) -> onnx.ModelProto:
+    """A sparse initializer of these element types and dimensions."""
+
+    def zeros(name: str, kind: int, dims) -> TensorProto:
+        size = int(np.prod(dims)) * (8 if kind == INT64 else 4)
+        return tensor(name, kind, dims, raw_data=bytes(size))
+
+    made = model([node("Add", ["x", "w"], ["y"])])
+    made.graph.sparse_initializer.add(
+        values=zeros("w", kind, values), indices=zeros("i", kind_of_indices, indices), dims=dims
+    )
+    return made
+
+
 RELU = node("Relu", ["x"], ["y"])
 ADD = node("Add", ["x", "w"], ["y"])
+VALUELESS = AttributeProto(name="value", type=AttributeProto.TENSOR)
 AXIS = {"name": "axis", "type": AttributeProto.INT}
 MALFORMED = {
     "a cycle": (
@@ -159,6 +174,15 @@ MALFORMED = {
         branching(node("Constant", [], ["w"], value=tensor("", FLOAT, [HUGE])), node("Add", ["x", "w"], ["t"])),
         "0 values where",
     ),
+    "an attribute of no value": (
+        model([NodeProto(op_type="Constant", output=["w"], attribute=[VALUELESS]), ADD]),
+        "holds no value",
+    ),
+    "sparse values without places": (stored(FLOAT, [2], [3]), "has not as many indices as values"),
+    "sparse values in places of another rank": (stored(FLOAT, [2], [2, 3]), "has not as many indices as values"),
+    "sparse values in places that are floats": (stored(FLOAT, [2], [2], FLOAT), "indices that are no int64"),
+    "sparse values of a size below 0": (stored(FLOAT, [2], [2], dims=[-4]), "a size below 0"),
+    "sparse values of type 99": (stored(99, [2], [2]), "an element type that"),
     "an opset twice": (
         model([RELU], imports=[helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx", 14)]),
         "imports ai.onnx twice",
@@ -296,6 +320,20 @@ def test_lengths_that_lie_within_a_tensor(tmp_path, field, content):
         (tmp_path / "a.onnx").write_bytes(data)
         result = run("check", tmp_path / "a.onnx")
         assert result.exit_code == 2 and "damaged" in sentence(result.stderr)
+
+
+@pytest.mark.parametrize("index", [-1, 8, HUGE])
+@pytest.mark.parametrize("ranked", [True, False])
+def test_values_that_lie_outside_of_a_sparse_tensor(index, ranked, tmp_path):
+    """It is made dense for an IR version that has none."""
+    made = model([node("Add", ["x", "w"], ["y"])], [value("x", FLOAT, [4, 2])])
+    places = np.array([[3, 0], [index, 1]] if ranked else [0, index])
+    values, indices = numpy_helper.from_array(np.ones(2, np.float32), "w"), numpy_helper.from_array(places)
+    made.graph.sparse_initializer.add(values=values, indices=indices, dims=[4, 2])
+    onnx.save(made, tmp_path / "a.onnx")
+    result = run("convert", tmp_path / "a.onnx", "--opset", 9, "-o", tmp_path / "b.onnx")
+    assert result.exit_code == 2 and "'w' has an index outside of its shape" in sentence(result.stderr)
+    assert not (tmp_path / "b.onnx").exists()
 
 
 def deep(levels: int) -> onnx.ModelProto:

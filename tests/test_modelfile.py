@@ -9,6 +9,7 @@ import random
 import struct
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import zipfile
@@ -345,6 +346,18 @@ def test_deep_onnx_text_is_refused_instead_of_ending_the_process():
 
 
 # Streams
+
+
+def test_a_pipe_that_has_a_path(tmp_path):
+    """As `<(command)` in a shell."""
+    data = small().SerializeToString()
+    os.mkfifo(tmp_path / "a.onnx")
+    writer = threading.Thread(target=(tmp_path / "a.onnx").write_bytes, args=[data])
+    writer.start()
+    file = open_model(tmp_path / "a.onnx")
+    writer.join()
+    write_model(file, tmp_path / "b.onnx")
+    assert (tmp_path / "b.onnx").read_bytes() == data
 
 
 def test_standard_input_and_output(tmp_path):
