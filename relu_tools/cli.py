@@ -76,7 +76,8 @@ def _sentences() -> Iterator[None]:
     except KeyboardInterrupt:
         raise _Interrupted("interrupted") from None
     except (ModelFileError, ValueError) as error:
-        raise Failure(str(error)) from None
+        # A name in it may have line ends.
+        raise Failure(str(error).replace("\n", "\\n")) from None
     except MemoryError:
         raise Failure("there is not enough memory") from None
     except OSError as error:

@@ -177,6 +177,9 @@ def _gathered(file: ModelFile, target: Path, name: str, overwrite: bool) -> tupl
         for field in external.PAYLOADS:
             tensor.ClearField(field)
         tensor.data_location = TensorProto.EXTERNAL
+        # What is said of the file that the data was in does not hold of the new one.
+        for entry in [entry for entry in tensor.external_data if entry.key in ("checksum", "basepath")]:
+            tensor.external_data.remove(entry)
         external.tell(tensor, location=name, offset=str(start), length=str(size))
     if not contents:
         return file, []

@@ -30,7 +30,7 @@ def fold(node: NodeProto, version: schemas.Version, inputs: _Inputs) -> np.ndarr
         return None
     try:
         result = make(attributes, inputs)
-    except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError):
+    except (ValueError, TypeError, IndexError, ArithmeticError):
         return None  # an invalid node has no value
     return result if result is not None and result.size <= LIMIT else None
 
@@ -58,7 +58,8 @@ def _cast(attributes: dict[str, Any], inputs: _Inputs) -> np.ndarray | None:
     to = TensorProto.DataType.Value(to) if isinstance(to, str) else to
     if to == TensorProto.STRING or inputs[0].dtype.kind not in "biuf":  # type: ignore[union-attr]
         return None
-    return inputs[0].astype(helper.tensor_dtype_to_np_dtype(to))  # type: ignore[union-attr]
+    with np.errstate(invalid="raise"):  # what no integer stands for becomes what the machine likes
+        return inputs[0].astype(helper.tensor_dtype_to_np_dtype(to))  # type: ignore[union-attr]
 
 
 def _axes(attributes: dict[str, Any], inputs: _Inputs) -> list[int] | None:

@@ -183,6 +183,7 @@ MALFORMED = {
     "sparse values in places that are floats": (stored(FLOAT, [2], [2], FLOAT), "indices that are no int64"),
     "sparse values of a size below 0": (stored(FLOAT, [2], [2], dims=[-4]), "a size below 0"),
     "sparse values of type 99": (stored(99, [2], [2]), "an element type that"),
+    "a name of two lines": (model([node("Relu", ["a\nrelu-tools: b"], ["y"])]), r"the value 'a\\nrelu-tools: b'"),
     "an opset twice": (
         model([RELU], imports=[helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx", 14)]),
         "imports ai.onnx twice",

@@ -48,7 +48,7 @@ def convert_many(
             # Lines come in the order of the models.
             while not as_json and said < len(outcomes) and (ready := outcomes[said]) is not None:
                 line = ready.line if ready.done else f"relu-tools: {ready.line}"
-                click.echo(present.printable(line), err=not ready.done)
+                click.echo(present.printable(line.replace("\n", "\\n")), err=not ready.done)
                 said += 1
             if told is not None:
                 told(count, len(jobs))
