@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 from test_cli import run, sentence
 
 import relu_tools
-from relu_tools import datafiles
 from relu_tools.external import external_tensors
 from relu_tools.modelfile import open_model
 from relu_tools.report import ModelFileError
