@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -166,8 +167,21 @@ class _Interrupts:
     @classmethod
     def watch(cls) -> None:
         import signal
+        import threading
 
         signal.signal(signal.SIGINT, cls._note)
+        threading.Thread(target=cls._leave_with_parent, daemon=True).start()
+
+    @classmethod
+    def _leave_with_parent(cls) -> None:
+        """A parent that was killed gives no more models, and tells no worker so."""
+        import multiprocessing
+
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            while cls.at_work:
+                time.sleep(0.1)
+            os._exit(1)
 
     @classmethod
     def _note(cls, *_: object) -> None:

@@ -307,6 +307,28 @@ def test_a_second_signal_cuts_nothing_short(tmp_path, ending):
     assert all(opset(tmp_path / "out" / name) == 13 for name in files(tmp_path / "out"))
 
 
+@pytest.mark.processes
+def test_workers_leave_with_a_parent_that_is_killed(tmp_path):
+    for k in range(500):
+        net(tmp_path / f"m/{k}.onnx")
+    command = [sys.executable, "-m", "relu_tools", "convert", "m", "--opset", "13", "--out-dir", "out", "-j", "2"]
+    process = subprocess.Popen(
+        [*command, "--verify", "off"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+
+
 def test_a_pipe_in_a_folder_is_no_model(nets, tmp_path):
     os.mkfifo(nets / "pipe.onnx")
     result = run("convert", nets, "--opset", 13, "--out-dir", tmp_path / "out", "-j", 1)
