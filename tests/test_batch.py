@@ -263,20 +263,26 @@ def test_a_process_that_dies_stops_no_other(tmp_path, monkeypatch):
     assert outcomes[1].line == "b.onnx: the process that converted it was killed or crashed"
 
 
-@pytest.mark.processes
-def test_an_interrupt_ends_it_and_leaves_no_stray_files(tmp_path):
-    for k in range(2000):
-        net(tmp_path / f"m/{k}.onnx")
+def at_work(folder: Path, models: int) -> subprocess.Popen:
+    """A process group that converts so many models, and has done the first."""
+    for k in range(models):
+        net(folder / f"m/{k}.onnx")
     command = [sys.executable, "-m", "relu_tools", "convert", "m", "--opset", "13", "--out-dir", "out", "-j", "2"]
     process = subprocess.Popen(
         [*command, "--verify", "off"],
-        cwd=tmp_path,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     process.stdout.readline()
+    return process
+
+
+@pytest.mark.processes
+def test_an_interrupt_ends_it_and_leaves_no_stray_files(tmp_path):
+    process = at_work(tmp_path, 2000)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and sentence(said) == "relu-tools: interrupted\n"
@@ -287,18 +293,7 @@ def test_an_interrupt_ends_it_and_leaves_no_stray_files(tmp_path):
 @pytest.mark.processes
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_cuts_nothing_short(tmp_path, ending):
-    for k in range(2000):
-        net(tmp_path / f"m/{k}.onnx")
-    command = [sys.executable, "-m", "relu_tools", "convert", "m", "--opset", "13", "--out-dir", "out", "-j", "2"]
-    process = subprocess.Popen(
-        [*command, "--verify", "off"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    process.stdout.readline()
+    process = at_work(tmp_path, 2000)
     for _ in range(20):
         process.send_signal(ending)
         time.sleep(0.01)
@@ -309,17 +304,7 @@ def test_a_second_signal_cuts_nothing_short(tmp_path, ending):
 
 @pytest.mark.processes
 def test_workers_leave_with_a_parent_that_is_killed(tmp_path):
-    for k in range(500):
-        net(tmp_path / f"m/{k}.onnx")
-    command = [sys.executable, "-m", "relu_tools", "convert", "m", "--opset", "13", "--out-dir", "out", "-j", "2"]
-    process = subprocess.Popen(
-        [*command, "--verify", "off"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    process.stdout.readline()
+    process = at_work(tmp_path, 500)
     process.kill()
     process.wait()
     deadline = time.monotonic() + 30
