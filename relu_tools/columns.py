@@ -117,7 +117,7 @@ class Columns:
         return begin, size
 
     def _hashes(self, column: Column) -> np.ndarray:
-        hashes = column.size.astype(np.uint64)
+        hashes = column.size.astype(np.uint64) * _ODD
         for offset, which in _steps(column.size):
             mixed = (hashes[which] ^ self._word(column, offset, which)) * _ODD
             hashes[which] = mixed ^ mixed >> _HALF
